@@ -1,0 +1,29 @@
+# Every target sets itself up: Python 3.11+, pip, git and make are all it needs.
+PYTHON ?= python3
+PY := .venv/bin/python
+READY := .venv/.ready
+
+.PHONY: demo test test-slow lint clean
+
+demo: $(READY)
+	$(PY) -m discernel demo
+
+test: $(READY)
+	$(PY) -m pytest -q
+
+test-slow: $(READY)
+	$(PY) -m pytest -q -m slow
+
+lint: $(READY)
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m pyrefly check
+
+# Installing again happens only when what is to be installed has changed.
+$(READY): pyproject.toml constraints.txt
+	test -x $(PY) || $(PYTHON) -m venv .venv
+	$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+clean:
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis

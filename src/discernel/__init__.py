@@ -1,0 +1,41 @@
+"""Discernel learns kernels: a few hundred trained kernel features instead of thousands of random ones."""
+
+from discernel.criteria import CE, DI, LS, Criterion, discriminant_information
+from discernel.data import ArraySource
+from discernel.feature_maps import FeatureMap, ModuleMap, Nystroem, RandomFourier
+from discernel.kernels import RBF, Cauchy, Kernel, Laplacian, Linear, Matern, Polynomial, make_kernel
+from discernel.landmarks import choose_landmarks
+from discernel.moments import Moments, Ridge
+from discernel.targets import Targets
+from discernel.training import DivergenceWarning, EpochRecord, Trainer, moments_over
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CE",
+    "DI",
+    "LS",
+    "RBF",
+    "ArraySource",
+    "Cauchy",
+    "Criterion",
+    "DivergenceWarning",
+    "EpochRecord",
+    "FeatureMap",
+    "Kernel",
+    "Laplacian",
+    "Linear",
+    "Matern",
+    "ModuleMap",
+    "Moments",
+    "Nystroem",
+    "Polynomial",
+    "RandomFourier",
+    "Ridge",
+    "Targets",
+    "Trainer",
+    "choose_landmarks",
+    "discriminant_information",
+    "make_kernel",
+    "moments_over",
+]

@@ -1,0 +1,87 @@
+"""Arrays and JSON in one file: written whole or not at all, read without running anything in it."""
+
+import json
+import os
+import struct
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+FORMAT = 1
+_KEY = "discernel"
+
+
+class FileError(ValueError):
+    """A file that is not ours, not whole, or newer than this version of the library."""
+
+
+def write(path: str | os.PathLike, kind: str, arrays: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+    """Write arrays and JSON-able `meta` to `path`, a safetensors file; at every moment it holds the old or the new one."""
+    header = json.dumps({"format": FORMAT, "kind": kind, "meta": meta})
+    content = save({name: a.detach().cpu().contiguous() for name, a in arrays.items()}, {_KEY: header})
+    write_bytes(path, content)
+
+
+def write_bytes(path: str | os.PathLike, content: bytes) -> None:
+    """Replace the file at `path` by `content` in one step that survives a crash."""
+    path = Path(path)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def read(path: str | os.PathLike, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the arrays and the meta data of a file that `write` made with the same `kind`."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {str(path)!r}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = (file.metadata() or {}).get(_KEY)
+            arrays = {name: file.get_tensor(name) for name in file.keys()} if header else {}  # noqa: SIM118
+    except (SafetensorError, OSError, struct.error, RuntimeError) as error:
+        raise FileError(f"{path} is damaged or not a discernel file: {error}") from error
+    if header is None:
+        raise FileError(f"{path} is a safetensors file, but discernel did not write it")
+    try:
+        content = json.loads(header)
+        version, found, meta = content["format"], content["kind"], content["meta"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise FileError(f"{path} has a header that cannot be read: {error!r}") from error
+    if version != FORMAT:
+        raise FileError(f"{path} has format {version!r}, this version reads format {FORMAT}: upgrade discernel")
+    if found != kind:
+        raise FileError(f"{path} holds a {found}, not a {kind}")
+    return arrays, meta
+
+
+def flatten(prefix: str, tree: Mapping[Any, Any]) -> dict[str, Tensor]:
+    """Return the tensors of nested dictionaries under dotted names."""
+    flat: dict[str, Tensor] = {}
+    for key, value in tree.items():
+        name = f"{prefix}.{key}"
+        flat |= {name: torch.as_tensor(value)} if not isinstance(value, Mapping) else flatten(name, value)
+    return flat
+
+
+def branch(prefix: str, flat: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the arrays below a prefix, with the prefix taken off."""
+    return {name.removeprefix(f"{prefix}."): a for name, a in flat.items() if name.startswith(f"{prefix}.")}

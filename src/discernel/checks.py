@@ -1,0 +1,72 @@
+"""What every public function asks of its arguments: errors name the argument, what was expected and what came."""
+
+import math
+from collections.abc import Iterable
+from numbers import Integral, Real
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def positive(name: str, value: Any) -> float:
+    """Return `value` as a float; it must be a finite number above zero."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise TypeError(f"{name} must be a positive number, got {value!r} ({type(value).__name__})")
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be positive and finite, got {value!r}")
+    return float(value)
+
+
+def positive_int(name: str, value: Any) -> int:
+    """Return `value` as an int; it must be a whole number of at least one."""
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise TypeError(f"{name} must be a whole number of at least 1, got {value!r} ({type(value).__name__})")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
+    return int(value)
+
+
+def one_of(name: str, value: Any, options: Iterable[str]) -> str:
+    """Return `value`; it must be one of the named options."""
+    options = list(options)
+    if value not in options:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, options))}; got {value!r}")
+    return value
+
+
+def matrix(name: str, value: Any, *, rows: int | None = None, columns: int | None = None) -> Tensor:
+    """Return `value`; it must be a finite floating-point tensor of two dimensions, with rows, and of the shape asked for."""
+    tensor(name, value)
+    if value.ndim != 2:
+        raise ValueError(f"{name} must have two dimensions (samples, columns), got shape {tuple(value.shape)}")
+    if value.shape[0] == 0 or value.shape[1] == 0:
+        raise ValueError(f"{name} is empty: its shape is {tuple(value.shape)}")
+    if rows is not None and value.shape[0] != rows:
+        raise ValueError(f"{name} must have {rows} rows, got {value.shape[0]}")
+    if columns is not None and value.shape[1] != columns:
+        raise ValueError(f"{name} must have {columns} columns, got {value.shape[1]}")
+    return value
+
+
+def tensor(name: str, value: Any) -> Tensor:
+    """Return `value`; it must be a finite floating-point tensor."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}; convert with torch.as_tensor")
+    if not value.is_floating_point():
+        raise TypeError(f"{name} must be floating point, got {value.dtype}; convert with .float() or .double()")
+    # One pass, one scalar: a sum is finite unless an entry is not (or the sum overflows, which the second look settles).
+    if not math.isfinite(value.detach().sum().item()) and not torch.isfinite(value).all():
+        bad = int((~torch.isfinite(value)).sum())
+        raise ValueError(f"{name} has {bad} entries that are NaN or infinite; remove or impute them first")
+    return value
+
+
+def weights(value: Any, rows: int) -> Tensor:
+    """Return `value`; it must hold one finite, non-negative weight a row, not all of them zero."""
+    tensor("sample_weight", value)
+    if value.shape != (rows,):
+        raise ValueError(f"sample_weight must have shape ({rows},), one weight a row; got {tuple(value.shape)}")
+    if bool((value < 0).any()) or not bool((value > 0).any()):
+        raise ValueError("sample_weight must be non-negative with at least one positive weight")
+    return value

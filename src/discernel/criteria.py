@@ -1,0 +1,202 @@
+"""The criteria that kernel maps are trained by: Discriminant Information (DI), and the paper's baselines LS and CE.
+
+A criterion meets a feature map in three tensors: the basis G (n×J), the targets Y (n×L) and the gram B (J×J, or None
+for the identity). It knows nothing else of the map.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from discernel import checks
+from discernel.moments import Moments, centred, ridge_weights
+
+
+def discriminant_information(
+    basis: Tensor,
+    targets: Tensor,
+    rho: float = 1e-4,
+    gram: Tensor | None = None,
+    sample_weight: Tensor | None = None,
+) -> Tensor:
+    """Return the Discriminant Information of a basis about targets, a differentiable scalar.
+
+    DI(G, Y; ρ, B) = tr((ḠᵀḠ + ρB)⁺ ḠᵀY YᵀḠ), where the bar centres over the rows. With `gram` None, B = I and this is
+    eq. (DI) and (RFDI) of the paper; with G = k(X, X_r) and B = k(X_r, X_r) it is eq. (KDI) and (NysDI).
+
+    With the ridge weights W = (ḠᵀḠ + ρB)⁺ḠᵀY and the residual R = Ȳ − ḠW, the derivatives are ∂DI/∂G = 2RWᵀ and
+    ∂DI/∂B = −ρWWᵀ (the envelope theorem): none passes through the solve. All four tensors may require gradients.
+    0 ≤ DI ≤ ‖Ȳ‖², and ‖Ȳ‖² − DI is the least regularised squared error of a linear model on the basis.
+
+    Parameters
+    ----------
+    basis : Tensor (n, J)
+        Features of the samples, one row each.
+    targets : Tensor (n, L)
+        Class indicators, labels or regression targets, one row each.
+    rho : float
+        The ridge penalty, absolute as in the paper: twice the rows have twice the scatter and feel it half as much.
+    gram : Tensor (J, J), optional
+        The penalty matrix B, positive semi-definite.
+    sample_weight : Tensor (n,), optional
+        How often each row counts.
+
+    Returns
+    -------
+    Tensor
+        A scalar in the dtype of `basis`; it is computed in float64.
+
+    Examples
+    --------
+    >>> basis = torch.tensor([[0.0], [0.0], [1.0], [1.0]])
+    >>> targets = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    >>> round(discriminant_information(basis, targets, rho=1e-9).item(), 6)  # separates the classes: all of ‖Ȳ‖² = 2
+    2.0
+    """
+    rho = checks.positive("rho", rho)
+    checks.matrix("basis", basis)
+    checks.matrix("targets", targets, rows=len(basis))
+    if gram is not None:
+        checks.matrix("gram", gram, rows=basis.shape[1], columns=basis.shape[1])
+    if sample_weight is not None:
+        checks.weights(sample_weight, rows=len(basis))
+    return _DiscriminantInformation.apply(basis, targets, gram, sample_weight, rho)  # pyrefly: ignore
+
+
+class _DiscriminantInformation(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, basis, targets, gram, sample_weight, rho):
+        rows = centred(basis, targets, sample_weight)
+        weights = ridge_weights(rows, rho, gram).x
+        fit = rows.basis @ weights
+        ctx.rho = rho
+        ctx.means = rows.basis_mean, rows.target_mean
+        ctx.save_for_backward(basis, targets, gram, sample_weight, rows.targets, weights, fit)
+        return (fit * rows.targets).sum().to(basis.dtype)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, scale):
+        basis, targets, gram, sample_weight, y, weights, fit = ctx.saved_tensors
+        root = 1.0 if sample_weight is None else sample_weight.double().sqrt()[:, None]
+        residual = y - fit
+        by_basis = by_targets = by_gram = by_weight = None
+        if ctx.needs_input_grad[0]:
+            by_basis = (2 * scale * root * residual).to(basis.dtype) @ weights.T.to(basis.dtype)
+        if ctx.needs_input_grad[1]:
+            by_targets = (2 * scale * root * fit).to(targets.dtype)
+        if ctx.needs_input_grad[2]:
+            by_gram = ((-ctx.rho * scale * weights) @ weights.T).to(gram.dtype)
+        if ctx.needs_input_grad[3]:  # ‖ȳᵢ‖² − ‖rᵢ‖²: a row counts for what it has explained
+            basis_mean, target_mean = ctx.means
+            y, fit = targets.double() - target_mean, (basis.double() - basis_mean) @ weights
+            by_weight = (scale * (y.square() - (y - fit).square()).sum(1)).to(sample_weight.dtype)
+        return by_basis, by_targets, by_gram, by_weight, None
+
+
+class Criterion(nn.Module):
+    """What a feature map is trained to maximise or minimise.
+
+    Called with ``(basis, targets, gram, sample_weight)`` of a mini-batch it returns a scalar. A criterion with
+    parameters of its own makes them in `prepare`; one that looks at all of the data does so in `refresh`.
+    """
+
+    higher_is_better: ClassVar[bool]
+
+    @abstractmethod
+    def forward(
+        self, basis: Tensor, targets: Tensor, gram: Tensor | None = None, sample_weight: Tensor | None = None
+    ) -> Tensor:
+        """Return the value of the criterion on a mini-batch."""
+
+    def prepare(self, basis: Tensor, targets: Tensor) -> None:
+        """Make the parameters, if any, for a basis and targets like these; called once, before training."""
+
+    def refresh(self, moments: Callable[[], Moments], gram: Tensor | None) -> None:
+        """Look at all the data, at the start of each epoch; `moments()` makes one pass over it."""
+
+
+class DI(Criterion):
+    """Discriminant Information of each mini-batch: Algorithms 1 and 2 of the paper."""
+
+    higher_is_better = True
+
+    def __init__(self, rho: float = 1e-4):
+        super().__init__()
+        self.rho = checks.positive("rho", rho)
+
+    def forward(self, basis, targets, gram=None, sample_weight=None):
+        """Return DI, the sum over the rows of the batch as in the paper."""
+        return _DiscriminantInformation.apply(basis, targets, gram, sample_weight, self.rho)  # pyrefly: ignore
+
+
+class LS(Criterion):
+    """Least squares, the paper's baseline after Si et al. 2016: ridge weights and map are trained in turns.
+
+    The weights W, b are the ridge solution on **all training rows**, found anew **at the start of each epoch**; within
+    the epoch they are held fixed and every mini-batch gives one gradient step on the map for the ridge loss
+    ‖GW + 1bᵀ − Y‖²/n_b + (ρ/N) tr(WᵀBW), a batch's share of the loss of the whole. (Weights solved on the same
+    mini-batch would give, by the envelope theorem, exactly the gradient of DI.)
+    """
+
+    higher_is_better = False
+
+    def __init__(self, rho: float = 1e-4):
+        super().__init__()
+        self.rho = checks.positive("rho", rho)
+
+    def prepare(self, basis, targets):
+        """Make room for the weights; they are solved for in `refresh`."""
+        self.register_buffer("weights", basis.new_zeros(basis.shape[1], targets.shape[1]))
+        self.register_buffer("intercept", basis.new_zeros(targets.shape[1]))
+        self.register_buffer("count", basis.new_ones(()))
+
+    def refresh(self, moments, gram):
+        """Solve for the weights on all the data."""
+        everything = moments()
+        ridge = everything.ridge(self.rho, gram)
+        self.weights.copy_(ridge.weights)
+        self.intercept.copy_(ridge.intercept)
+        self.count.fill_(everything.count)
+
+    def forward(self, basis, targets, gram=None, sample_weight=None):
+        """Return the ridge loss per row at the weights of the last refresh."""
+        errors = (torch.addmm(self.intercept, basis, self.weights) - targets).square().sum(1)
+        penalised = self.weights if gram is None else gram @ self.weights
+        penalty = (self.weights * penalised).sum() * (self.rho / self.count)
+        return _weighted_mean(errors, sample_weight) + penalty
+
+
+class CE(Criterion):
+    """Softmax cross-entropy of a linear layer that is trained jointly with the map, the paper's second baseline.
+
+    With `independent`, the targets are independent labels and the loss is the sum of their logistic losses.
+    """
+
+    higher_is_better = False
+
+    def __init__(self, independent: bool = False):
+        super().__init__()
+        self.independent = independent
+
+    def prepare(self, basis, targets):
+        """Start the linear layer at zero."""
+        self.weights = nn.Parameter(basis.new_zeros(basis.shape[1], targets.shape[1]))
+        self.bias = nn.Parameter(basis.new_zeros(targets.shape[1]))
+
+    def forward(self, basis, targets, gram=None, sample_weight=None):
+        """Return the mean cross-entropy of a row."""
+        logits = torch.addmm(self.bias, basis, self.weights)
+        if self.independent:
+            losses = F.binary_cross_entropy_with_logits(logits, targets, reduction="none").sum(1)
+        else:
+            losses = F.cross_entropy(logits, targets, reduction="none")
+        return _weighted_mean(losses, sample_weight)
+
+
+def _weighted_mean(losses: Tensor, sample_weight: Tensor | None) -> Tensor:
+    return losses.mean() if sample_weight is None else sample_weight @ losses / sample_weight.sum()

@@ -1,0 +1,212 @@
+"""Kernels, each a formula, and for the shift-invariant ones the spectral density that their frequencies come from.
+
+`gamma` is one number or one per feature, fixed or (``trainable=True``) a metric that is learned with the map. It means
+the same for all radial kernels: γ = 1/(2ℓ²) of a length scale ℓ, so that Matérn tends to RBF as ν grows.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from discernel import checks
+
+
+class Kernel(nn.Module):
+    """A positive definite function k(x, z) of the rows of two matrices, differentiable in both.
+
+    The inputs are multiplied by `metric`, a number or one per feature, before the formula is applied; how gamma and
+    the metric belong together is the subclass's (γ = s² for most, so that no constraint is needed in training).
+    """
+
+    def __init__(self, gamma: float | Sequence[float] | Tensor = 1.0, *, trainable: bool = False):
+        super().__init__()
+        values = torch.as_tensor(gamma, dtype=torch.get_default_dtype() if not isinstance(gamma, Tensor) else None)
+        checks.tensor("gamma", values)
+        if values.ndim > 1 or values.numel() == 0 or not bool((values > 0).all()):
+            raise ValueError(f"gamma must be a positive number, or one per feature; got {gamma!r}")
+        self.metric = nn.Parameter(self._to_metric(values.detach().clone()), requires_grad=trainable)
+
+    @property
+    def gamma(self) -> Tensor:
+        """Gamma as it now is, a number or one per feature."""
+        return self.metric.detach().square()
+
+    def _to_metric(self, gamma: Tensor) -> Tensor:
+        return gamma.sqrt()
+
+    def forward(self, x: Tensor, z: Tensor) -> Tensor:
+        """Return k(x, z), a matrix with a row for each row of `x` and a column for each row of `z`."""
+        if x.shape[-1] != z.shape[-1]:
+            raise ValueError(f"x has {x.shape[-1]} features but the landmarks have {z.shape[-1]}")
+        if self.metric.ndim and len(self.metric) != z.shape[-1]:
+            raise ValueError(f"gamma has {len(self.metric)} values but the data have {z.shape[-1]} features")
+        return self.formula(x * self.metric, z * self.metric)
+
+    @abstractmethod
+    def formula(self, x: Tensor, z: Tensor) -> Tensor:
+        """Return the kernel for γ = 1."""
+
+
+class StationaryKernel(Kernel):
+    """A kernel of x − z: by Bochner's theorem the Fourier transform of a spectral density."""
+
+    def frequencies(self, n_features: int, n_components: int, generator: torch.Generator | None = None) -> Tensor:
+        """Return frequencies W (d×J), columns sampled from the spectral density: E cos(wᵀ(x − z)) = k(x, z)."""
+        metric = self.metric.detach()
+        raw = torch.empty(n_components, n_features, dtype=metric.dtype, device="cpu")
+        return (self.sample_spectrum(raw, generator).to(metric.device) * metric).T.contiguous()
+
+    @abstractmethod
+    def sample_spectrum(self, out: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Fill the rows of `out` with frequencies for γ = 1, and return it."""
+
+
+class RBF(StationaryKernel):
+    """The Gaussian kernel, exp(−γ‖x − z‖²)."""
+
+    def formula(self, x, z):
+        """Return exp(−‖x − z‖²)."""
+        return squared_distances(x, z).neg().exp()
+
+    def sample_spectrum(self, out, generator):
+        """N(0, 2) in every direction."""
+        return out.normal_(generator=generator).mul_(math.sqrt(2))
+
+
+class Matern(StationaryKernel):
+    """The Matérn kernel of smoothness ν ∈ {1/2, 3/2, 5/2}: a polynomial in a = √(2ν)‖x − z‖/ℓ times exp(−a)."""
+
+    def __init__(self, gamma=1.0, nu: float = 1.5, *, trainable: bool = False):
+        super().__init__(gamma, trainable=trainable)
+        if nu not in (0.5, 1.5, 2.5):
+            raise ValueError(f"nu must be 0.5, 1.5 or 2.5; got {nu!r}")
+        self.nu = float(nu)
+
+    def formula(self, x, z):
+        """Return exp(−a), (1 + a)exp(−a) or (1 + a + a²/3)exp(−a), where a² = 4ν‖x − z‖² since ℓ² = 1/2."""
+        a2 = squared_distances(x, z) * (4 * self.nu)
+        a = a2.clamp_min(torch.finfo(a2.dtype).tiny).sqrt()  # a kink, or 0/0, at coincident points: derivative 0 there
+        if self.nu == 0.5:
+            return a.neg().exp()
+        return ((1 + a) if self.nu == 1.5 else (1 + a + a2 / 3)) * a.neg().exp()
+
+    def sample_spectrum(self, out, generator):
+        """Student's t with 2ν degrees of freedom: N(0, 2) over √(χ²/2ν)."""
+        chi2 = out.new_empty(len(out), round(2 * self.nu)).normal_(generator=generator).square_().mean(1, keepdim=True)
+        return out.normal_(generator=generator).mul_((2 / chi2).sqrt())
+
+
+class Cauchy(StationaryKernel):
+    """The Cauchy (rational quadratic) kernel, 1/(1 + γ‖x − z‖²)."""
+
+    def formula(self, x, z):
+        """Return 1/(1 + ‖x − z‖²)."""
+        return (1 + squared_distances(x, z)).reciprocal()
+
+    def sample_spectrum(self, out, generator):
+        """N(0, 2t) with t exponential: a mixture of Gaussian kernels."""
+        t = out.new_empty(len(out), 1).exponential_(generator=generator)
+        return out.normal_(generator=generator).mul_((2 * t).sqrt())
+
+
+class Laplacian(StationaryKernel):
+    """The Laplacian kernel, exp(−γ‖x − z‖₁)."""
+
+    @property
+    def gamma(self) -> Tensor:
+        """Gamma as it now is: here the metric itself, not its square."""
+        return self.metric.detach().abs()
+
+    def _to_metric(self, gamma):
+        return gamma
+
+    def formula(self, x, z):
+        """Return exp(−‖x − z‖₁)."""
+        return torch.cdist(x, z, p=1).neg().exp()
+
+    def sample_spectrum(self, out, generator):
+        """Cauchy in each feature."""
+        return out.cauchy_(generator=generator)
+
+
+class Polynomial(Kernel):
+    """The polynomial kernel, (γ⟨x, z⟩ + coef0)^degree."""
+
+    def __init__(self, gamma=1.0, degree: int = 3, coef0: float = 1.0, *, trainable: bool = False):
+        super().__init__(gamma, trainable=trainable)
+        self.degree = checks.positive_int("degree", degree)
+        if coef0 < 0:
+            raise ValueError(f"coef0 must not be negative, or the kernel is not positive definite; got {coef0!r}")
+        self.coef0 = float(coef0)
+
+    def formula(self, x, z):
+        """Return (⟨x, z⟩ + coef0)^degree."""
+        return (x @ z.T + self.coef0) ** self.degree
+
+
+class Linear(Kernel):
+    """The linear kernel, γ⟨x, z⟩."""
+
+    def formula(self, x, z):
+        """Return ⟨x, z⟩."""
+        return x @ z.T
+
+
+KERNELS: dict[str, type[Kernel]] = {
+    "rbf": RBF,
+    "laplacian": Laplacian,
+    "matern": Matern,
+    "cauchy": Cauchy,
+    "polynomial": Polynomial,
+    "linear": Linear,
+}
+
+
+def make_kernel(kernel: str | Kernel, gamma: float | Sequence[float] | Tensor = 1.0, **options) -> Kernel:
+    """Return `kernel` if it is one, else the kernel of that name with this gamma.
+
+    Examples
+    --------
+    >>> make_kernel("cauchy", 2.0)(torch.zeros(1, 2), torch.ones(1, 2))
+    tensor([[0.2000]])
+    """
+    if isinstance(kernel, Kernel):
+        return kernel
+    return KERNELS[checks.one_of("kernel", kernel, KERNELS)](gamma, **options)
+
+
+def squared_distances(x: Tensor, z: Tensor) -> Tensor:
+    """Return ‖xᵢ − zⱼ‖² for all pairs of rows, by one matrix product; differentiable, by one more for each argument.
+
+    Where the product form would cancel (distances far below the norms), the pairs are computed directly, so small
+    distances are accurate to a relative 1e-4 in float32 and coincident points have distance zero.
+    """
+    return _SquaredDistances.apply(x, z)  # pyrefly: ignore
+
+
+class _SquaredDistances(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, z):
+        centre = z.mean(0)
+        x, z = x - centre, z - centre
+        ctx.save_for_backward(x, z)
+        x2, z2 = x.square().sum(1, keepdim=True), z.square().sum(1)
+        out = torch.addmm(z2, x, z.T, alpha=-2).add_(x2)
+        close = (out < 1e-2 * (x2 + z2)).nonzero()
+        for i, j in (pairs.unbind(1) for pairs in close.split(max(1, 2**22 // x.shape[1]))):
+            out[i, j] = (x[i] - z[j]).square_().sum(1)
+        return out.clamp_min_(0)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad):
+        x, z = ctx.saved_tensors
+        by_x = by_z = None
+        if ctx.needs_input_grad[0]:
+            by_x = torch.addmm(x * grad.sum(1, keepdim=True), grad, z, beta=2, alpha=-2)
+        if ctx.needs_input_grad[1]:
+            by_z = torch.addmm(z * grad.sum(0)[:, None], grad.T, x, beta=2, alpha=-2)
+        return by_x, by_z

@@ -1,0 +1,155 @@
+"""Moments: the sums over samples from which the criterion, the ridge solution and its errors all follow."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from discernel.linalg import Solution, solve_psd, symmetric_product
+
+
+class Centred(NamedTuple):
+    """Rows about their weighted mean, each scaled by the root of its weight, in float64."""
+
+    basis: Tensor  # √w (G − mean), n×J
+    targets: Tensor  # √w (Y − mean), n×L
+    basis_mean: Tensor  # J
+    target_mean: Tensor  # L
+    count: float  # Σ w, or n
+
+
+def centred(basis: Tensor, targets: Tensor, sample_weight: Tensor | None = None) -> Centred:
+    """Return the centred rows of which all moments are plain products."""
+    g, y = basis.detach().double(), targets.detach().double()
+    if sample_weight is None:
+        g_mean, y_mean = g.mean(0), y.mean(0)
+        return Centred(g - g_mean, y - y_mean, g_mean, y_mean, float(len(g)))
+    w = sample_weight.detach().double()
+    count = w.sum().item()
+    g_mean, y_mean = w @ g / count, w @ y / count
+    root = w.sqrt()[:, None]
+    return Centred((g - g_mean) * root, (y - y_mean) * root, g_mean, y_mean, count)
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """The minimiser of ‖GW + 1bᵀ − Y‖² + ρ tr(WᵀBW), eq. (RR) of the paper, and what the solver did to find it."""
+
+    weights: Tensor  # W, J×L
+    intercept: Tensor  # b, L
+    method: str  # "cholesky" or "eigh"
+    rank: int  # eigenvalues kept
+
+    def predict(self, basis: Tensor) -> Tensor:
+        """Return GW + 1bᵀ in the precision of `basis`."""
+        return torch.addmm(self.intercept.to(basis.dtype), basis, self.weights.to(basis.dtype))
+
+
+def regularised(scatter: Tensor, rho: float, gram: Tensor | None = None) -> Tensor:
+    """Return ḠᵀḠ + ρB, with B = I where `gram` is None."""
+    if gram is not None:
+        return torch.add(scatter, gram.detach().double(), alpha=rho)
+    scatter = scatter.clone()
+    scatter.diagonal().add_(rho)
+    return scatter
+
+
+@dataclass(frozen=True)
+class Moments:
+    """First and centred second moments of a basis G (n×J) and targets Y (n×L), in float64.
+
+    The moments of two sets of rows add up to those of both, in any order and to rounding; so one value serves a
+    mini-batch, a stream over a file and many machines.
+
+    Examples
+    --------
+    >>> x = torch.tensor([[0.0], [1.0], [2.0], [3.0]])
+    >>> moments = Moments.of(x[:2], x[:2]) + Moments.of(x[2:], x[2:])
+    >>> moments.count, moments.energy
+    (4.0, 5.0)
+    """
+
+    count: float  # n, or Σ weights
+    basis_mean: Tensor  # J
+    target_mean: Tensor  # L
+    scatter: Tensor  # ḠᵀḠ, J×J
+    cross: Tensor  # ḠᵀY = ḠᵀȲ, J×L
+    energy: float  # ‖Ȳ‖²
+
+    @classmethod
+    def of(cls, basis: Tensor, targets: Tensor, sample_weight: Tensor | None = None) -> Self:
+        """Return the moments of one batch of rows, each counted `sample_weight` times."""
+        return cls.of_centred(centred(basis, targets, sample_weight))
+
+    @classmethod
+    def of_centred(cls, rows: Centred) -> Self:
+        """Return the moments of rows that are centred already."""
+        return cls(
+            rows.count,
+            rows.basis_mean,
+            rows.target_mean,
+            symmetric_product(rows.basis),
+            rows.basis.T @ rows.targets,
+            rows.targets.square().sum().item(),
+        )
+
+    def about(self, basis_mean: Tensor, target_mean: Tensor) -> Self:
+        """Return the same moments taken about another centre (Chan, Golub & LeVeque 1979)."""
+        g, y = self.basis_mean - basis_mean, self.target_mean - target_mean
+        return type(self)(
+            self.count,
+            basis_mean,
+            target_mean,
+            torch.addr(self.scatter, g, g, alpha=self.count),
+            torch.addr(self.cross, g, y, alpha=self.count),
+            self.energy + self.count * (y @ y).item(),
+        )
+
+    def __add__(self, other: Self) -> Self:
+        share = other.count / (self.count + other.count)
+        basis_mean = torch.lerp(self.basis_mean, other.basis_mean, share)
+        target_mean = torch.lerp(self.target_mean, other.target_mean, share)
+        a, b = self.about(basis_mean, target_mean), other.about(basis_mean, target_mean)
+        return type(self)(
+            a.count + b.count, basis_mean, target_mean, a.scatter + b.scatter, a.cross + b.cross, a.energy + b.energy
+        )
+
+    def reduce(self, total: Callable[[Tensor], Tensor]) -> Self:
+        """Return the moments of the rows of all processes; `total` returns the sum of a tensor over them.
+
+        A process without rows takes part with a count of zero.
+        """
+        weighted = torch.cat([self.basis_mean, self.target_mean, self.basis_mean.new_ones(1)]) * self.count
+        *means, count = total(weighted).split([len(self.basis_mean), len(self.target_mean), 1])
+        here = self.about(*(mean / count for mean in means))
+        energy = total(count.new_tensor([here.energy])).item()
+        return type(self)(
+            count.item(), here.basis_mean, here.target_mean, total(here.scatter), total(here.cross), energy
+        )
+
+    def ridge(self, rho: float, gram: Tensor | None = None) -> Ridge:
+        """Return the ridge regression of the targets on the basis, W = (ḠᵀḠ + ρB)⁺ḠᵀY, with its free intercept."""
+        weights, method, rank = solve_psd(regularised(self.scatter, rho, gram), self.cross)
+        return Ridge(weights, self.target_mean - self.basis_mean @ weights, method, rank)
+
+    def discriminant_information(self, rho: float, gram: Tensor | None = None) -> float:
+        """Return DI = ⟨W, ḠᵀY⟩ (eq. DI; with `gram` eq. KDI) of all the rows."""
+        return (self.ridge(rho, gram).weights * self.cross).sum().item()
+
+    def mse(self, ridge: Ridge) -> float:
+        """Return ‖GW + 1bᵀ − Y‖² / n of these rows, summed over the targets, for a model fitted on these or any rows."""
+        w = ridge.weights
+        bias = self.target_mean - self.basis_mean @ w - ridge.intercept
+        residual = self.energy - 2 * (w * self.cross).sum().item() + (w * (self.scatter @ w)).sum().item()
+        return max(residual, 0.0) / self.count + (bias @ bias).item()
+
+
+def ridge_weights(rows: Centred, rho: float, gram: Tensor | None = None) -> Solution:
+    """Return W = (ḠᵀḠ + ρB)⁺ḠᵀY of centred rows; by the n×n system Ḡᵀ(ḠḠᵀ + ρI)⁻¹Ȳ where that is the smaller one."""
+    n, n_components = rows.basis.shape
+    if gram is None and n < n_components:
+        dual = solve_psd(regularised(symmetric_product(rows.basis.T), rho), rows.targets)
+        return dual._replace(x=rows.basis.T @ dual.x)
+    return solve_psd(regularised(symmetric_product(rows.basis), rho, gram), rows.basis.T @ rows.targets)

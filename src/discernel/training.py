@@ -1,0 +1,362 @@
+"""Training: a settings object, and a generator of epochs that one reads top to bottom.
+
+The loop is the paper's Algorithms 1 and 2 for any feature map and criterion. What happens between epochs (progress,
+plots, early stopping) is the body of the caller's `for`.
+"""
+
+import copy
+import dataclasses
+import math
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import reduce
+from operator import add
+from typing import Any, Self
+
+import torch
+from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
+
+from discernel import checkpoint as files
+from discernel import checks
+from discernel.criteria import DI, Criterion
+from discernel.data import ArraySource
+from discernel.feature_maps import FeatureMap, rms
+from discernel.moments import Moments
+
+SCHEDULES = ("cosine", "plateau")
+AUTO_STEPS = 600
+SAVE_SECONDS = 60.0
+_PROGRESS = ("epoch", "step", "total", "best_at_decay", "stopped")
+
+
+class _Diverged(Exception):
+    """The run has become numerically meaningless; the message says how."""
+
+
+class DivergenceWarning(UserWarning):
+    """Training became numerically meaningless and was rolled back to the last good state."""
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """What is known after an epoch."""
+
+    epoch: int  # from 1
+    criterion: float  # the mean over the mini-batches, μ in the paper's algorithms
+    learning_rate: float  # of the last step
+    seconds: float  # of this epoch
+    samples_per_second: float
+    validation_score: float | None = None
+
+
+@dataclass
+class Trainer:
+    """How a feature map is trained; `epochs` does it.
+
+    Parameters
+    ----------
+    max_epochs : int or "auto"
+        Passes over the data; "auto" chooses about 600 steps.
+    batch_size : int, "auto" or "paper"
+        Rows of a mini-batch, always more than J if there are as many. "auto" takes 10 J and at least 1000; "paper"
+        takes 1000, or 2J for DI with J > 500.
+    learning_rate : float
+        Of Adam. If `relative`, in units of each parameter's own natural size (`FeatureMap.scales`), so that neither
+        the units of the data nor the bandwidth matter; else absolute.
+    relative : bool
+        See `learning_rate`.
+    schedule : {"cosine", "plateau"}
+        "cosine" warms up over the first `warmup` of all steps and falls to zero in half a cosine. "plateau" multiplies
+        by 0.1 when the epoch mean has saturated, and stops when it fails to improve after a decay.
+    warmup : float
+        The share of the steps that "cosine" warms up in.
+    tol : float
+        The relative improvement of the epoch mean below which "plateau" calls it saturated.
+    patience : int
+        For how many epochs it has to stay below.
+
+    Examples
+    --------
+    >>> from discernel import DI, ArraySource, RandomFourier, RBF, Targets
+    >>> _ = torch.manual_seed(0)
+    >>> x = torch.rand(200, 2)
+    >>> source = ArraySource(x, Targets.classes(x[:, 0] * x[:, 1] > 0.25))
+    >>> fourier = RandomFourier.sample(RBF(1.0), n_features=2, n_components=10)
+    >>> history = list(Trainer(max_epochs=5).epochs(fourier, DI(), source, seed=0))
+    >>> history[-1].criterion > history[0].criterion
+    True
+    """
+
+    max_epochs: int | str = "auto"
+    batch_size: int | str = "auto"
+    learning_rate: float = 0.1
+    relative: bool = True
+    schedule: str = "cosine"
+    warmup: float = 0.05
+    tol: float = 1e-3
+    patience: int = 5
+
+    def __post_init__(self):
+        for name, rules in (("max_epochs", ("auto",)), ("batch_size", ("auto", "paper"))):
+            value = getattr(self, name)
+            if isinstance(value, str):
+                checks.one_of(name, value, rules)
+            else:
+                checks.positive_int(name, value)
+        checks.positive("learning_rate", self.learning_rate)
+        checks.one_of("schedule", self.schedule, SCHEDULES)
+        checks.positive("tol", self.tol)
+        checks.positive_int("patience", self.patience)
+        if not 0 <= self.warmup < 1:
+            raise ValueError(f"warmup must be a share of the steps, from 0 to below 1; got {self.warmup!r}")
+
+    @classmethod
+    def paper(cls, **settings) -> Self:
+        """Return the paper's settings: Adam at 1e-3, times 0.1 on saturation, batches of 1000 or 2J."""
+        paper = dict(max_epochs=1000, batch_size="paper", learning_rate=1e-3, relative=False, schedule="plateau")
+        return cls(**paper | settings)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the settings by name, as scikit-learn's `clone` and grid search ask for them."""
+        return asdict(self)
+
+    def set_params(self, **settings) -> Self:
+        """Change settings by name and return self."""
+        for name, value in asdict(dataclasses.replace(self, **settings)).items():
+            setattr(self, name, value)
+        return self
+
+    def rows_per_batch(self, n_rows: int, n_components: int, criterion: Criterion) -> int:
+        """Return the rows of a mini-batch; more than J where the data have them, never more than there are."""
+        if self.batch_size == "paper":
+            rows = 2 * n_components if isinstance(criterion, DI) and n_components > 500 else 1000
+        elif self.batch_size == "auto":
+            rows = max(1000, 10 * n_components)
+            rows = n_rows // max(1, round(n_rows / rows))  # whole batches, so that hardly a row is left out
+        else:
+            rows = int(self.batch_size)
+        return min(max(rows, n_components + 1), n_rows)
+
+    def epochs(
+        self,
+        feature_map: FeatureMap,
+        criterion: Criterion,
+        source: ArraySource,
+        *,
+        seed: int = 0,
+        checkpoint: str | os.PathLike | None = None,
+        validation: Callable[[FeatureMap], float] | None = None,
+    ) -> Iterator[EpochRecord]:
+        """Train `feature_map` in place; yield a record after each epoch.
+
+        Parameters
+        ----------
+        feature_map : FeatureMap
+            What is trained.
+        criterion : Criterion
+            What for.
+        source : ArraySource
+            The data.
+        seed : int
+            Decides the mini-batches. The same seed, data, settings and thread count give the same bits.
+        checkpoint : path, optional
+            A file to which the state is saved after each epoch, and within long ones every minute. If it is there
+            already, training goes on from it, after the records of the epochs it has are yielded again.
+        validation : callable, optional
+            Given the map after each epoch, returns the score that the record carries as `validation_score`.
+        """
+        run = _Run(dataclasses.replace(self), feature_map, criterion, source, seed, checkpoint)
+        return run.epochs(validation)
+
+
+class _Run:
+    """A training run: the loop, and everything that a checkpoint has to hold."""
+
+    def __init__(self, settings: Trainer, feature_map, criterion, source, seed, path):
+        self.settings, self.map, self.criterion, self.source, self.path = settings, feature_map, criterion, source, path
+        batch = source.rows(slice(0, 2))
+        with torch.no_grad():
+            basis = checks.matrix("the feature map's output", feature_map.basis(batch.x), rows=len(batch.x))
+        criterion.prepare(basis, batch.targets)
+        self.size = settings.rows_per_batch(len(source), basis.shape[1], criterion)
+        self.steps = len(source) // self.size
+        self.max_epochs = settings.max_epochs
+        if self.max_epochs == "auto":
+            self.max_epochs = max(1, round(AUTO_STEPS / self.steps))
+        self.optimizer = torch.optim.Adam(self._groups(), maximize=criterion.higher_is_better, fused=True)
+        self.scheduler = self._make_scheduler()
+        self.generator = torch.Generator().manual_seed(seed)
+        self.order = self.generator.get_state()  # from which the present epoch draws its mini-batches
+        self.epoch = 0  # epochs completed
+        self.step = 0  # steps done in the present one
+        self.total = 0.0  # the sum of their criterion values
+        self.best_at_decay: float | None = None
+        self.stopped = False
+        self.history: list[EpochRecord] = []
+        self.identity = {
+            "settings": asdict(settings),
+            "feature map": _describe(feature_map),
+            "criterion": _describe(criterion),
+            "seed": seed,
+            "data": f"{len(source)} rows with checksum {source.fingerprint()}",
+        }
+        if path is not None and os.path.exists(path):
+            self._load()
+
+    def _groups(self) -> list[dict]:
+        """One group a parameter: its learning rate, and Adam's epsilon, in units of its own size."""
+        parameters = {f"map.{name}": p for name, p in self.map.named_parameters() if p.requires_grad}
+        if not parameters:
+            raise ValueError("the feature map has no trainable parameters")
+        scales = {f"map.{name}": scale for name, scale in self.map.scales().items()}
+        for name, p in self.criterion.named_parameters():
+            parameters[f"criterion.{name}"], scales[f"criterion.{name}"] = p, rms(p)
+        units = {name: scales[name] if self.settings.relative else 1.0 for name in parameters}
+        rate = self.settings.learning_rate
+        return [{"params": [p], "lr": rate * units[name], "eps": 1e-8 / units[name]} for name, p in parameters.items()]
+
+    def _make_scheduler(self):
+        if self.settings.schedule == "plateau":
+            mode = "max" if self.criterion.higher_is_better else "min"
+            patience, tol = self.settings.patience - 1, self.settings.tol
+            return ReduceLROnPlateau(self.optimizer, mode, 0.1, patience, tol, eps=0)
+        steps, warmup = self.max_epochs * self.steps, self.settings.warmup
+
+        def factor(step: int) -> float:
+            return min(1.0, (step + 1) / (warmup * steps + 1)) * 0.5 * (1 + math.cos(math.pi * min(1.0, step / steps)))
+
+        return LambdaLR(self.optimizer, factor)
+
+    def epochs(self, validation) -> Iterator[EpochRecord]:
+        yield from self.history
+        while self.epoch < self.max_epochs and not self.stopped:
+            good = self._state()
+            try:
+                record = self._epoch(validation)
+            except (_Diverged, FloatingPointError) as problem:
+                self._restore(*good)
+                warnings.warn(
+                    f"training diverged in epoch {self.epoch + 1}: {problem}. The map is back in its state before that "
+                    f"epoch; lower learning_rate (now {self.settings.learning_rate:g}) or raise rho",
+                    DivergenceWarning,
+                )
+                return
+            if self.path is not None:
+                self._save()
+            yield record
+
+    def _epoch(self, validation) -> EpochRecord:
+        started, first = time.perf_counter(), self.step
+        saved = started
+        if self.step == 0:
+            with torch.no_grad():
+                self.criterion.refresh(lambda: moments_over(self.source, self.map), self.map.gram())
+        for batch in self.source.batches(self.size, self.generator, skip=self.step):
+            learning_rate = self.scheduler.get_last_lr()[0]
+            self._update(batch)
+            if self.path is not None and time.perf_counter() - saved > SAVE_SECONDS:
+                self._save()
+                saved = time.perf_counter()
+        seconds = time.perf_counter() - started
+        mean = self.total / self.steps
+        self._check(mean)
+        self.order = self.generator.get_state()
+        self.epoch, self.step, self.total = self.epoch + 1, 0, 0.0
+        if self.settings.schedule == "plateau":
+            self._watch_plateau(mean)
+        score = None if validation is None else float(validation(self.map))
+        rate = (self.steps - first) * self.size / seconds
+        record = EpochRecord(self.epoch, mean, learning_rate, seconds, rate, score)
+        self.history.append(record)
+        return record
+
+    def _update(self, batch) -> None:
+        self.optimizer.zero_grad()
+        value = self.criterion(self.map.basis(batch.x), batch.targets, self.map.gram(), batch.sample_weight)
+        value.backward()
+        self.optimizer.step()
+        if self.settings.schedule == "cosine":
+            self.scheduler.step()
+        self.step += 1
+        self.total += value.item()
+        if not math.isfinite(self.total):
+            raise _Diverged(f"the criterion became {value.item()} at step {self.step}")
+
+    def _check(self, mean: float) -> None:
+        for name, parameter in self.map.named_parameters():
+            if not bool(torch.isfinite(parameter).all()):
+                raise _Diverged(f"the parameter {name} holds NaN or infinite values")
+        if self.history:
+            first = self.history[0].criterion
+            if mean < first / 10 if self.criterion.higher_is_better else mean > 10 * first:
+                raise _Diverged(f"the epoch mean of the criterion went from {first:g} at first to {mean:g}")
+
+    def _watch_plateau(self, mean: float) -> None:
+        rate = self.scheduler.get_last_lr()
+        self.scheduler.step(mean)
+        if self.scheduler.get_last_lr() != rate:
+            self.stopped = self.best_at_decay == self.scheduler.best
+            self.best_at_decay = self.scheduler.best
+
+    def _state(self) -> tuple[dict, dict]:
+        """Return the arrays and the JSON of the run as it now is."""
+        optimizer = self.optimizer.state_dict()
+        trees = {"map": self.map.state_dict(), "criterion": self.criterion.state_dict(), "optimizer": optimizer["state"]}
+        arrays = {name: a.clone() for key, tree in trees.items() for name, a in files.flatten(key, tree).items()}
+        scheduler = {key: value for key, value in self.scheduler.state_dict().items() if key != "lr_lambdas"}
+        meta = {
+            "identity": self.identity,
+            "groups": copy.deepcopy(optimizer["param_groups"]),
+            "scheduler": copy.deepcopy(scheduler),
+            "progress": {name: getattr(self, name) for name in _PROGRESS},
+            "history": [asdict(record) for record in self.history],
+        }
+        return arrays | {"order": self.order}, meta
+
+    def _restore(self, arrays: dict, meta: dict) -> None:
+        self.map.load_state_dict(files.branch("map", arrays))
+        self.criterion.load_state_dict(files.branch("criterion", arrays))
+        state: dict[int, dict] = {}
+        for name, array in files.branch("optimizer", arrays).items():
+            index, key = name.split(".")
+            state.setdefault(int(index), {})[key] = array
+        self.optimizer.load_state_dict({"state": state, "param_groups": meta["groups"]})
+        self.scheduler.load_state_dict(meta["scheduler"] | ({"lr_lambdas": [None]} if self._is_cosine else {}))
+        self.order = arrays["order"]
+        self.generator.set_state(self.order)
+        for name in _PROGRESS:
+            setattr(self, name, meta["progress"][name])
+        self.history = [EpochRecord(**record) for record in meta["history"]]
+
+    def _save(self) -> None:
+        files.write(self.path, "checkpoint", *self._state())
+
+    def _load(self) -> None:
+        arrays, meta = files.read(self.path, "checkpoint")
+        identity = meta.get("identity", {})
+        for name, here in self.identity.items():
+            if identity.get(name) != here:
+                raise files.FileError(
+                    f"{self.path} is the checkpoint of another run: its {name} is {identity.get(name)!r}, here it is "
+                    f"{here!r}; give another checkpoint path, or delete the file to start afresh"
+                )
+        try:
+            self._restore(arrays, meta)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise files.FileError(f"{self.path} is damaged: {error}") from error
+
+
+def moments_over(source: ArraySource, feature_map: FeatureMap) -> Moments:
+    """Return the moments of a map's basis and the targets over all rows of a source, in one pass of bounded memory."""
+    with torch.no_grad():
+        width = feature_map.basis(source.rows(slice(0, 1)).x).shape[1]
+        batches = source.batches(max(256, 2**22 // width))
+        return reduce(add, (Moments.of(feature_map.basis(b.x), b.targets, b.sample_weight) for b in batches))
+
+
+def _describe(module: torch.nn.Module) -> str:
+    shapes = ", ".join(f"{name} {tuple(p.shape)}" for name, p in module.named_parameters())
+    return f"{type(module).__name__}({shapes})"
