@@ -22,7 +22,7 @@ class FileError(ValueError):
 
 
 def write(path: str | os.PathLike, kind: str, arrays: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
-    """Write arrays and JSON-able `meta` to `path`, a safetensors file; at every moment it holds the old or the new one."""
+    """Write arrays and JSON-able `meta` to a safetensors file, which at every moment holds the old or the new ones."""
     header = json.dumps({"format": FORMAT, "kind": kind, "meta": meta})
     content = save({name: a.detach().cpu().contiguous() for name, a in arrays.items()}, {_KEY: header})
     write_bytes(path, content)

@@ -13,9 +13,10 @@ def positive(name: str, value: Any) -> float:
     """Return `value` as a float; it must be a finite number above zero."""
     if not isinstance(value, Real) or isinstance(value, bool):
         raise TypeError(f"{name} must be a positive number, got {value!r} ({type(value).__name__})")
-    if not (math.isfinite(value) and value > 0):
+    number = float(value)
+    if not (math.isfinite(number) and number > 0):
         raise ValueError(f"{name} must be positive and finite, got {value!r}")
-    return float(value)
+    return number
 
 
 def positive_int(name: str, value: Any) -> int:
@@ -36,7 +37,7 @@ def one_of(name: str, value: Any, options: Iterable[str]) -> str:
 
 
 def matrix(name: str, value: Any, *, rows: int | None = None, columns: int | None = None) -> Tensor:
-    """Return `value`; it must be a finite floating-point tensor of two dimensions, with rows, and of the shape asked for."""
+    """Return `value`; it must be a finite floating-point matrix, not empty, and of the shape asked for."""
     tensor(name, value)
     if value.ndim != 2:
         raise ValueError(f"{name} must have two dimensions (samples, columns), got shape {tuple(value.shape)}")
@@ -55,7 +56,7 @@ def tensor(name: str, value: Any) -> Tensor:
         raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}; convert with torch.as_tensor")
     if not value.is_floating_point():
         raise TypeError(f"{name} must be floating point, got {value.dtype}; convert with .float() or .double()")
-    # One pass, one scalar: a sum is finite unless an entry is not (or the sum overflows, which the second look settles).
+    # One pass, one scalar: a sum is finite unless an entry is not, or the sum overflows, which the second look settles.
     if not math.isfinite(value.detach().sum().item()) and not torch.isfinite(value).all():
         bad = int((~torch.isfinite(value)).sum())
         raise ValueError(f"{name} has {bad} entries that are NaN or infinite; remove or impute them first")

@@ -80,7 +80,7 @@ class _DiscriminantInformation(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, scale):
+    def backward(ctx, scale):  # pyrefly: ignore
         basis, targets, gram, sample_weight, y, weights, fit = ctx.saved_tensors
         root = 1.0 if sample_weight is None else sample_weight.double().sqrt()[:, None]
         residual = y - fit
@@ -144,6 +144,9 @@ class LS(Criterion):
     """
 
     higher_is_better = False
+    weights: Tensor
+    intercept: Tensor
+    count: Tensor
 
     def __init__(self, rho: float = 1e-4):
         super().__init__()

@@ -202,7 +202,7 @@ class _SquaredDistances(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, grad):
+    def backward(ctx, grad):  # pyrefly: ignore
         x, z = ctx.saved_tensors
         by_x = by_z = None
         if ctx.needs_input_grad[0]:

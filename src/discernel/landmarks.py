@@ -11,7 +11,9 @@ KMEANS_SAMPLES = 20_000
 INITS = ("uniform", "kmeans")
 
 
-def choose_landmarks(x: Tensor, n_components: int, init: str = "uniform", generator: torch.Generator | None = None) -> Tensor:
+def choose_landmarks(
+    x: Tensor, n_components: int, init: str = "uniform", generator: torch.Generator | None = None
+) -> Tensor:
     """Return `n_components` points (J×d) chosen from, or made of, the rows of `x`.
 
     Parameters

@@ -8,8 +8,9 @@ import logging
 from typing import NamedTuple
 
 import torch
-from scipy.linalg import blas
 from torch import Tensor
+
+_BLOCK = 192
 
 logger = logging.getLogger(__name__)
 
@@ -23,13 +24,16 @@ class Solution(NamedTuple):
 
 
 def symmetric_product(a: Tensor) -> Tensor:
-    """Return aᵀa in float64. On the CPU BLAS `syrk` forms one triangle only, half the work of a product."""
-    a = a.detach().double().contiguous()
-    if a.device.type != "cpu" or 0 in a.shape:
+    """Return aᵀa, of which only the blocks on and above the diagonal are formed: little more than half the work."""
+    width = a.shape[1]
+    if width <= 2 * _BLOCK:
         return a.T @ a
-    # A row-major (n, J) array is a column-major (J, n) one, which is what BLAS reads without a copy.
-    upper = torch.from_numpy(blas.dsyrk(1.0, a.numpy().T, lower=0))
-    return upper.triu_() + upper.triu(1).T
+    out = a.new_empty(width, width)
+    for start in range(0, width, _BLOCK):
+        stop = min(start + _BLOCK, width)
+        torch.mm(a[:, start:stop].T, a[:, start:], out=out[start:stop, start:])
+        out[stop:, start:stop] = out[start:stop, stop:].T
+    return out
 
 
 def cutoff(a: Tensor, largest: Tensor) -> Tensor:
@@ -68,7 +72,8 @@ def inverse_sqrt(a: Tensor, rank: int | None = None) -> Tensor:
 
     Eigenvalues at or below ``J · eps · λ_max`` (eps of float64) are dropped, so k may be less than `rank`. Largest
     eigenvalues come first. The derivative holds the rotation U fixed: it is that of the symmetric root a^(-1/2),
-    which exists also where eigenvalues coincide, and is exact for every loss that a rotation of the features leaves alone.
+    which exists also where eigenvalues coincide, and is exact for a loss
+    that a rotation of the features leaves alone.
     """
     return _InverseSqrt.apply(a, rank)  # pyrefly: ignore
 
@@ -86,7 +91,7 @@ class _InverseSqrt(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, grad: Tensor):
+    def backward(ctx, grad: Tensor):  # pyrefly: ignore
         values, vectors = ctx.saved_tensors
         k = ctx.k
         # Divided differences of f(λ) = λ^(-1/2) on the kept eigenvalues and 0 on the dropped ones (Daleckii–Krein).

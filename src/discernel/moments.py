@@ -139,7 +139,7 @@ class Moments:
         return (self.ridge(rho, gram).weights * self.cross).sum().item()
 
     def mse(self, ridge: Ridge) -> float:
-        """Return ‖GW + 1bᵀ − Y‖² / n of these rows, summed over the targets, for a model fitted on these or any rows."""
+        """Return ‖GW + 1bᵀ − Y‖²/n of these rows, summed over the targets, for a model of any rows."""
         w = ridge.weights
         bias = self.target_mean - self.basis_mean @ w - ridge.intercept
         residual = self.energy - 2 * (w * self.cross).sum().item() + (w * (self.scatter @ w)).sum().item()

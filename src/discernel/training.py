@@ -17,7 +17,7 @@ from operator import add
 from typing import Any, Self
 
 import torch
-from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from discernel import checkpoint as files
 from discernel import checks
@@ -116,8 +116,8 @@ class Trainer:
     @classmethod
     def paper(cls, **settings) -> Self:
         """Return the paper's settings: Adam at 1e-3, times 0.1 on saturation, batches of 1000 or 2J."""
-        paper = dict(max_epochs=1000, batch_size="paper", learning_rate=1e-3, relative=False, schedule="plateau")
-        return cls(**paper | settings)
+        paper = cls(1000, "paper", learning_rate=1e-3, relative=False, schedule="plateau")
+        return dataclasses.replace(paper, **settings)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the settings by name, as scikit-learn's `clone` and grid search ask for them."""
@@ -183,11 +183,10 @@ class _Run:
         criterion.prepare(basis, batch.targets)
         self.size = settings.rows_per_batch(len(source), basis.shape[1], criterion)
         self.steps = len(source) // self.size
-        self.max_epochs = settings.max_epochs
-        if self.max_epochs == "auto":
-            self.max_epochs = max(1, round(AUTO_STEPS / self.steps))
+        epochs = settings.max_epochs
+        self.max_epochs = max(1, round(AUTO_STEPS / self.steps)) if isinstance(epochs, str) else epochs
         self.optimizer = torch.optim.Adam(self._groups(), maximize=criterion.higher_is_better, fused=True)
-        self.scheduler = self._make_scheduler()
+        self.plateau = self._plateau()
         self.generator = torch.Generator().manual_seed(seed)
         self.order = self.generator.get_state()  # from which the present epoch draws its mini-batches
         self.epoch = 0  # epochs completed
@@ -215,20 +214,17 @@ class _Run:
         for name, p in self.criterion.named_parameters():
             parameters[f"criterion.{name}"], scales[f"criterion.{name}"] = p, rms(p)
         units = {name: scales[name] if self.settings.relative else 1.0 for name in parameters}
-        rate = self.settings.learning_rate
-        return [{"params": [p], "lr": rate * units[name], "eps": 1e-8 / units[name]} for name, p in parameters.items()]
+        rates = {name: self.settings.learning_rate * unit for name, unit in units.items()}
+        return [
+            {"params": [p], "lr": rates[name], "initial_lr": rates[name], "eps": 1e-8 / units[name]}
+            for name, p in parameters.items()
+        ]
 
-    def _make_scheduler(self):
-        if self.settings.schedule == "plateau":
-            mode = "max" if self.criterion.higher_is_better else "min"
-            patience, tol = self.settings.patience - 1, self.settings.tol
-            return ReduceLROnPlateau(self.optimizer, mode, 0.1, patience, tol, eps=0)
-        steps, warmup = self.max_epochs * self.steps, self.settings.warmup
-
-        def factor(step: int) -> float:
-            return min(1.0, (step + 1) / (warmup * steps + 1)) * 0.5 * (1 + math.cos(math.pi * min(1.0, step / steps)))
-
-        return LambdaLR(self.optimizer, factor)
+    def _plateau(self) -> ReduceLROnPlateau | None:
+        if self.settings.schedule != "plateau":
+            return None
+        mode = "max" if self.criterion.higher_is_better else "min"
+        return ReduceLROnPlateau(self.optimizer, mode, 0.1, self.settings.patience - 1, self.settings.tol, eps=0)
 
     def epochs(self, validation) -> Iterator[EpochRecord]:
         yield from self.history
@@ -255,18 +251,17 @@ class _Run:
             with torch.no_grad():
                 self.criterion.refresh(lambda: moments_over(self.source, self.map), self.map.gram())
         for batch in self.source.batches(self.size, self.generator, skip=self.step):
-            learning_rate = self.scheduler.get_last_lr()[0]
             self._update(batch)
             if self.path is not None and time.perf_counter() - saved > SAVE_SECONDS:
                 self._save()
                 saved = time.perf_counter()
         seconds = time.perf_counter() - started
-        mean = self.total / self.steps
+        mean, learning_rate = self.total / self.steps, self._learning_rate()
         self._check(mean)
         self.order = self.generator.get_state()
         self.epoch, self.step, self.total = self.epoch + 1, 0, 0.0
-        if self.settings.schedule == "plateau":
-            self._watch_plateau(mean)
+        if self.plateau is not None:
+            self._watch(self.plateau, mean)
         score = None if validation is None else float(validation(self.map))
         rate = (self.steps - first) * self.size / seconds
         record = EpochRecord(self.epoch, mean, learning_rate, seconds, rate, score)
@@ -274,12 +269,14 @@ class _Run:
         return record
 
     def _update(self, batch) -> None:
+        if self.plateau is None:
+            factor = cosine(self.epoch * self.steps + self.step, self.max_epochs * self.steps, self.settings.warmup)
+            for group in self.optimizer.param_groups:
+                group["lr"] = group["initial_lr"] * factor
         self.optimizer.zero_grad()
         value = self.criterion(self.map.basis(batch.x), batch.targets, self.map.gram(), batch.sample_weight)
         value.backward()
         self.optimizer.step()
-        if self.settings.schedule == "cosine":
-            self.scheduler.step()
         self.step += 1
         self.total += value.item()
         if not math.isfinite(self.total):
@@ -294,27 +291,35 @@ class _Run:
             if mean < first / 10 if self.criterion.higher_is_better else mean > 10 * first:
                 raise _Diverged(f"the epoch mean of the criterion went from {first:g} at first to {mean:g}")
 
-    def _watch_plateau(self, mean: float) -> None:
-        rate = self.scheduler.get_last_lr()
-        self.scheduler.step(mean)
-        if self.scheduler.get_last_lr() != rate:
-            self.stopped = self.best_at_decay == self.scheduler.best
-            self.best_at_decay = self.scheduler.best
+    def _watch(self, plateau: ReduceLROnPlateau, mean: float) -> None:
+        """Decay the learning rate if the mean has saturated; stop if it has not improved since the last decay."""
+        before = self._learning_rate()
+        plateau.step(mean)
+        if self._learning_rate() != before:
+            self.stopped = self.best_at_decay == plateau.best
+            self.best_at_decay = plateau.best
+
+    def _learning_rate(self) -> float:
+        group = self.optimizer.param_groups[0]
+        return self.settings.learning_rate * group["lr"] / group["initial_lr"]
 
     def _state(self) -> tuple[dict, dict]:
         """Return the arrays and the JSON of the run as it now is."""
         optimizer = self.optimizer.state_dict()
-        trees = {"map": self.map.state_dict(), "criterion": self.criterion.state_dict(), "optimizer": optimizer["state"]}
+        trees = {
+            "map": self.map.state_dict(),
+            "criterion": self.criterion.state_dict(),
+            "optimizer": optimizer["state"],
+        }
         arrays = {name: a.clone() for key, tree in trees.items() for name, a in files.flatten(key, tree).items()}
-        scheduler = {key: value for key, value in self.scheduler.state_dict().items() if key != "lr_lambdas"}
         meta = {
             "identity": self.identity,
             "groups": copy.deepcopy(optimizer["param_groups"]),
-            "scheduler": copy.deepcopy(scheduler),
+            "plateau": None if self.plateau is None else copy.deepcopy(self.plateau.state_dict()),
             "progress": {name: getattr(self, name) for name in _PROGRESS},
             "history": [asdict(record) for record in self.history],
         }
-        return arrays | {"order": self.order}, meta
+        return {name: array.clone() for name, array in arrays.items()}, meta
 
     def _restore(self, arrays: dict, meta: dict) -> None:
         self.map.load_state_dict(files.branch("map", arrays))
@@ -324,7 +329,8 @@ class _Run:
             index, key = name.split(".")
             state.setdefault(int(index), {})[key] = array
         self.optimizer.load_state_dict({"state": state, "param_groups": meta["groups"]})
-        self.scheduler.load_state_dict(meta["scheduler"] | ({"lr_lambdas": [None]} if self._is_cosine else {}))
+        if self.plateau is not None:
+            self.plateau.load_state_dict(meta["plateau"])
         self.order = arrays["order"]
         self.generator.set_state(self.order)
         for name in _PROGRESS:
@@ -347,6 +353,11 @@ class _Run:
             self._restore(arrays, meta)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise files.FileError(f"{self.path} is damaged: {error}") from error
+
+
+def cosine(step: int, steps: int, warmup: float) -> float:
+    """Return the factor of the learning rate: a linear warm-up over a share of the steps, half a cosine to zero."""
+    return min(1.0, (step + 1) / (warmup * steps + 1)) * 0.5 * (1 + math.cos(math.pi * step / steps))
 
 
 def moments_over(source: ArraySource, feature_map: FeatureMap) -> Moments:

@@ -1,0 +1,1 @@
+"""The paper's experiments: data sets, methods, one table of results, figures."""
