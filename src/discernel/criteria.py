@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from discernel import checks
+from discernel.linalg import whitened
 from discernel.moments import Moments, centred, ridge_weights
 
 
@@ -177,6 +178,8 @@ class LS(Criterion):
 class CE(Criterion):
     """Softmax cross-entropy of a linear layer that is trained jointly with the map, the paper's second baseline.
 
+    Where the basis has a gram, the layer is fitted on the whitened basis, which is the Nyström features up to a
+    rotation: on the raw kernel columns it is so ill-conditioned that the map hardly gets trained.
     With `independent`, the targets are independent labels and the loss is the sum of their logistic losses.
     """
 
@@ -193,7 +196,8 @@ class CE(Criterion):
 
     def forward(self, basis, targets, gram=None, sample_weight=None):
         """Return the mean cross-entropy of a row."""
-        logits = torch.addmm(self.bias, basis, self.weights)
+        features = basis if gram is None else whitened(basis, gram)
+        logits = torch.addmm(self.bias, features, self.weights)
         if self.independent:
             losses = F.binary_cross_entropy_with_logits(logits, targets, reduction="none").sum(1)
         else:

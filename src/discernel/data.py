@@ -1,8 +1,9 @@
 """Sources of data: rows and targets, in batches that the seed decides."""
 
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,8 +20,46 @@ class Batch(NamedTuple):
     sample_weight: Tensor | None
 
 
-class ArraySource:
-    """Data in memory.
+class Source(ABC):
+    """Rows of data with their targets and, optionally, weights; a subclass says how rows are fetched."""
+
+    targets: Targets
+    sample_weight: Tensor | None
+
+    @abstractmethod
+    def features(self, index) -> Tensor:
+        """Return the features of the rows at `index`, an index tensor or a slice."""
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def rows(self, index) -> Batch:
+        """Return the rows at `index`, an index tensor or a slice."""
+        weight = None if self.sample_weight is None else self.sample_weight[index]
+        return Batch(self.features(index), self.targets[index], weight)
+
+    def batches(self, size: int, generator: torch.Generator | None = None, skip: int = 0) -> Iterator[Batch]:
+        """Yield batches of rows.
+
+        With a `generator`, exactly `size` rows each in an order drawn from it, the tail left out, from batch number
+        `skip` on; without one, all rows in their own order, the last batch being the rest.
+        """
+        if generator is None or size >= len(self):
+            for start in range(skip * size, len(self), size):
+                yield self.rows(slice(start, start + size))
+            return
+        order = torch.randperm(len(self), generator=generator)
+        for start in range(skip * size, len(self) - size + 1, size):
+            yield self.rows(order[start : start + size])
+
+    def fingerprint(self) -> int:
+        """Return a checksum of a few rows, by which a checkpoint knows its data again."""
+        rows = self.rows(torch.linspace(0, len(self) - 1, 64).long())
+        return zlib.crc32(b"".join(part.cpu().numpy().tobytes() for part in rows if part is not None))
+
+
+class ArraySource(Source):
+    """Data in memory, or in a memory-mapped file.
 
     Parameters
     ----------
@@ -42,29 +81,35 @@ class ArraySource:
         self.targets = targets.to(x)
         self.sample_weight = None if sample_weight is None else checks.weights(sample_weight, len(x)).to(x)
 
-    def __len__(self) -> int:
-        return len(self.x)
+    def features(self, index) -> Tensor:
+        """Return the rows at `index`; a slice is not copied."""
+        return self.x[index]
 
-    def rows(self, index) -> Batch:
-        """Return the rows at `index`, an index tensor or a slice."""
-        weight = None if self.sample_weight is None else self.sample_weight[index]
-        return Batch(self.x[index], self.targets[index], weight)
 
-    def batches(self, size: int, generator: torch.Generator | None = None, skip: int = 0) -> Iterator[Batch]:
-        """Yield batches of rows.
+class SparseSource(Source):
+    """Data in a SciPy CSR matrix, of which only the rows of a batch are ever made dense.
 
-        With a `generator`, exactly `size` rows each in an order drawn from it, the tail left out, from batch number
-        `skip` on; without one, all rows in their own order, the last batch being the rest.
-        """
-        if generator is None:
-            for start in range(0, len(self), size):
-                yield self.rows(slice(start, start + size))
-            return
-        order = torch.randperm(len(self), generator=generator).to(self.x.device)
-        for start in range(skip * size, len(self) - size + 1, size):
-            yield self.rows(order[start : start + size])
+    Parameters
+    ----------
+    x : scipy.sparse CSR matrix or array (n, d)
+        One sample a row, float32 or float64.
+    targets : Targets
+        What is to be predicted.
+    sample_weight : Tensor (n,), optional
+        How often each row counts.
+    device : torch.device or str
+        Where batches are put.
+    """
 
-    def fingerprint(self) -> int:
-        """Return a checksum of a few rows, by which a checkpoint knows its data again."""
-        rows = self.rows(torch.linspace(0, len(self) - 1, 64, device=self.x.device).long())
-        return zlib.crc32(b"".join(part.cpu().numpy().tobytes() for part in rows if part is not None))
+    def __init__(self, x: Any, targets: Targets, sample_weight: Tensor | None = None, device="cpu"):
+        if len(targets) != x.shape[0]:
+            raise ValueError(f"targets must have {x.shape[0]} rows, one for each row of x; got {len(targets)}")
+        self.x, self.device = x, device
+        like = self.features(slice(0, 1))
+        self.targets = targets.to(like)
+        self.sample_weight = None if sample_weight is None else checks.weights(sample_weight, len(targets)).to(like)
+
+    def features(self, index) -> Tensor:
+        """Return the rows at `index`, dense."""
+        rows = self.x[index.numpy() if isinstance(index, Tensor) else index]
+        return torch.from_numpy(rows.toarray()).to(self.device)

@@ -12,7 +12,11 @@ INITS = ("uniform", "kmeans")
 
 
 def choose_landmarks(
-    x: Tensor, n_components: int, init: str = "uniform", generator: torch.Generator | None = None
+    x: Tensor,
+    n_components: int,
+    init: str = "uniform",
+    generator: torch.Generator | None = None,
+    sample_weight: Tensor | None = None,
 ) -> Tensor:
     """Return `n_components` points (J×d) chosen from, or made of, the rows of `x`.
 
@@ -23,10 +27,12 @@ def choose_landmarks(
     n_components : int
         How many landmarks, J; at most the number of distinct rows.
     init : {"uniform", "kmeans"}
-        "uniform" samples rows without replacement, passing over rows equal to one already chosen (equal landmarks add
-        nothing and make the gram singular); "kmeans" runs k-means++ and Lloyd's iterations on at most 20000 rows.
+        "uniform" samples rows without replacement, but equal rows only once (equal landmarks add nothing and make the
+        gram singular); "kmeans" runs k-means++ and Lloyd's iterations on at most 20000 distinct rows.
     generator : torch.Generator, optional
         The source of randomness.
+    sample_weight : Tensor (n,), optional
+        How often each row counts: the same landmarks come from a weight of three as from a row that is there thrice.
 
     Examples
     --------
@@ -39,24 +45,32 @@ def choose_landmarks(
     checks.one_of("init", init, INITS)
     if n_components > len(x):
         raise ValueError(f"n_components must be at most the number of samples, {len(x)}; got {n_components}")
-    order = torch.randperm(len(x), generator=generator)
+    rows, weight = distinct_rows(x, sample_weight)
+    if n_components > len(rows):
+        raise ValueError(f"n_components is {n_components}, but the data have only {len(rows)} distinct rows")
+    # The least of exponential times with these rates is a sample without replacement in proportion to the weights.
+    times = torch.empty(len(rows), dtype=torch.float64).exponential_(generator=generator) / weight
+    order = rows[times.argsort()]
     if init == "uniform":
-        return x[_distinct(x, order, n_components)]
-    sample = x[order[:KMEANS_SAMPLES].sort().values].cpu().numpy()
-    _distinct(x, order, n_components)  # fewer distinct rows than clusters is an error here too
+        return x[order[:n_components].to(x.device)]
+    order = order[: max(KMEANS_SAMPLES, n_components)]
+    sample, weight = x[order.to(x.device)].cpu().numpy(), weight[times.argsort()][: len(order)].numpy()
     seed = int(torch.randint(2**31 - 1, (), generator=generator))
-    centroids = KMeans(n_components, n_init=1, max_iter=100, random_state=seed).fit(sample).cluster_centers_
-    return torch.as_tensor(centroids, dtype=x.dtype, device=x.device)
+    kmeans = KMeans(n_components, n_init=1, max_iter=100, random_state=seed).fit(sample, sample_weight=weight)
+    return torch.as_tensor(kmeans.cluster_centers_, dtype=x.dtype, device=x.device)
 
 
-def _distinct(x: Tensor, order: Tensor, count: int) -> Tensor:
-    """Return the first `count` indices of `order` whose rows differ from all rows before them."""
-    taken = 2 * count
-    while True:
-        head = order[:taken]
-        _, first = np.unique(x[head].cpu().numpy(), axis=0, return_index=True)
-        if len(first) >= count:
-            return head[torch.from_numpy(np.sort(first)[:count])]
-        if taken >= len(order):
-            raise ValueError(f"n_components is {count}, but the data have only {len(first)} distinct rows")
-        taken *= 2
+def distinct_rows(x: Tensor, sample_weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return the index of a representative of each distinct row of positive weight, and the total weights.
+
+    Their order depends on what is in the rows, not on where they stand.
+    """
+    weight = torch.ones(len(x)) if sample_weight is None else sample_weight
+    weight = weight.detach().cpu().double().numpy()
+    present = np.flatnonzero(weight > 0)
+    # Rows are equal if a random linear hash of their bits is: far quicker than sorting rows.
+    bits = (x.detach().cpu().numpy()[present] + 0.0).view(np.uint32 if x.dtype == torch.float32 else np.uint64)
+    factors = np.random.default_rng(0).integers(2**63, size=bits.shape[1], dtype=np.uint64) | np.uint64(1)
+    digest = bits.astype(np.uint64) @ factors
+    _, first, group = np.unique(digest, return_index=True, return_inverse=True)
+    return torch.from_numpy(present[first]), torch.from_numpy(np.bincount(group, weights=weight[present]))

@@ -78,6 +78,18 @@ def inverse_sqrt(a: Tensor, rank: int | None = None) -> Tensor:
     return _InverseSqrt.apply(a, rank)  # pyrefly: ignore
 
 
+def whitened(basis: Tensor, gram: Tensor) -> Tensor:
+    """Return G L⁻ᵀ with L Lᵀ = B: the Nyström features up to a rotation, at the cost of a Cholesky factor."""
+    return torch.linalg.solve_triangular(safe_cholesky(gram).to(basis.dtype).mT, basis, upper=True, left=False)
+
+
+def safe_cholesky(gram: Tensor) -> Tensor:
+    """Return L of L Lᵀ = B + εI in float64, where ε, J·eps of B's dtype times its mean diagonal, is B's rounding error."""
+    b = gram.double()
+    noise = len(b) * torch.finfo(gram.dtype).eps * b.diagonal().mean()
+    return torch.linalg.cholesky_ex(b + noise * torch.eye(len(b), dtype=b.dtype, device=b.device)).L
+
+
 class _InverseSqrt(torch.autograd.Function):
     @staticmethod
     def forward(ctx, a: Tensor, rank: int | None) -> Tensor:

@@ -1,13 +1,15 @@
 """Moments: the sums over samples from which the criterion, the ridge solution and its errors all follow."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
 
-from discernel.linalg import Solution, solve_psd, symmetric_product
+from discernel.linalg import Solution, safe_cholesky, solve_psd, symmetric_product
+
+RHO_GRID = tuple(10.0**e for e in range(-6, 4))
 
 
 class Centred(NamedTuple):
@@ -133,6 +135,27 @@ class Moments:
         """Return the ridge regression of the targets on the basis, W = (ḠᵀḠ + ρB)⁺ḠᵀY, with its free intercept."""
         weights, method, rank = solve_psd(regularised(self.scatter, rho, gram), self.cross)
         return Ridge(weights, self.target_mean - self.basis_mean @ weights, method, rank)
+
+    def best_rho(self, gram: Tensor | None = None, grid: Sequence[float] = RHO_GRID) -> float:
+        """Return the ρ of the grid with the least generalised cross-validation error, from the moments alone.
+
+        GCV(ρ) = RSS(ρ)/n / (1 − df(ρ)/n)², where df(ρ) = 1 + Σ λ/(λ + ρ) are the degrees of freedom of the ridge
+        regression, and λ the eigenvalues of the scatter relative to the gram (Golub, Heath & Wahba 1979).
+        """
+        scatter, cross = self.scatter, self.cross
+        if gram is not None:
+            factor = safe_cholesky(gram.detach())
+            half = torch.linalg.solve_triangular(factor, scatter, upper=False)
+            scatter = torch.linalg.solve_triangular(factor, half.T, upper=False)
+            cross = torch.linalg.solve_triangular(factor, cross, upper=False)
+        values, vectors = torch.linalg.eigh((scatter + scatter.T) / 2)
+        values, power = values.clamp_min(0), (vectors.T @ cross).square().sum(1)
+        scores = {}
+        for rho in grid:
+            residual = self.energy - (power * (values + 2 * rho) / (values + rho).square()).sum().item()
+            freedom = 1 + (values / (values + rho)).sum().item()
+            scores[rho] = residual / max(1 - freedom / self.count, 1e-9) ** 2
+        return min(scores, key=scores.__getitem__)
 
     def discriminant_information(self, rho: float, gram: Tensor | None = None) -> float:
         """Return DI = ⟨W, ḠᵀY⟩ (eq. DI; with `gram` eq. KDI) of all the rows."""

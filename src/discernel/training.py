@@ -27,7 +27,7 @@ from discernel.feature_maps import FeatureMap, rms
 from discernel.moments import Moments
 
 SCHEDULES = ("cosine", "plateau")
-AUTO_STEPS = 600
+AUTO_STEPS, MAX_EPOCHS = 600, 60
 SAVE_SECONDS = 60.0
 _PROGRESS = ("epoch", "step", "total", "best_at_decay", "stopped")
 
@@ -59,7 +59,7 @@ class Trainer:
     Parameters
     ----------
     max_epochs : int or "auto"
-        Passes over the data; "auto" chooses about 600 steps.
+        Passes over the data; "auto" takes about 600 steps, in at most 60 epochs.
     batch_size : int, "auto" or "paper"
         Rows of a mini-batch, always more than J if there are as many. "auto" takes 10 J and at least 1000; "paper"
         takes 1000, or 2J for DI with J > 500.
@@ -184,7 +184,7 @@ class _Run:
         self.size = settings.rows_per_batch(len(source), basis.shape[1], criterion)
         self.steps = len(source) // self.size
         epochs = settings.max_epochs
-        self.max_epochs = max(1, round(AUTO_STEPS / self.steps)) if isinstance(epochs, str) else epochs
+        self.max_epochs = min(MAX_EPOCHS, max(1, round(AUTO_STEPS / self.steps))) if isinstance(epochs, str) else epochs
         self.optimizer = torch.optim.Adam(self._groups(), maximize=criterion.higher_is_better, fused=True)
         self.plateau = self._plateau()
         self.generator = torch.Generator().manual_seed(seed)

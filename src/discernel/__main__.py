@@ -1,0 +1,5 @@
+"""``python -m discernel``."""
+
+from discernel.cli import main
+
+main()

@@ -1,0 +1,63 @@
+"""The command line. What a command needs is imported when it runs, so that `--help` is quick."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def discernel() -> None:
+    """Discernel learns kernels: a few hundred trained features instead of thousands of random ones."""
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    from discernel import __version__
+
+    typer.echo(__version__)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Where the model and the figures go.")] = Path("discernel-demo"),
+) -> None:
+    """Compare the paper's methods on scikit-learn's digits, in under a minute.
+
+    Learns 30 Nyström landmarks or Fourier frequencies by the Discriminant Information (DI), by least squares (LS) and
+    by cross-entropy (CE), beside random and k-means ones and an exact SVC; saves the best learned model and two figures.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.table import Table
+
+    from discernel import demo as demonstration
+
+    console = Console()
+    names, rows = list(demonstration.methods()), []
+    columns = TextColumn("{task.description:16}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(names[0], total=len(names))
+        for row in demonstration.run():
+            rows.append(row)
+            progress.update(task, advance=1, description=[*names, ""][len(rows)])
+    table = Table(title=f"Digits: {demonstration.N_COMPONENTS} features, 1198 rows to learn from, 599 to test on")
+    for heading, justify in (("method", "left"), ("accuracy, %", "right"), ("MSE", "right"), ("seconds", "right")):
+        table.add_column(heading, justify=justify)
+    best = max(row.accuracy for row in rows)
+    for row in rows:
+        mse = "" if row.mse is None else f"{row.mse:.3f}"
+        style = "bold" if row.accuracy == best else None
+        table.add_row(row.method, f"{100 * row.accuracy:.1f}", mse, f"{row.seconds:.1f}", style=style)
+    console.print(table)
+    console.print("accuracy: a linear SVM on the features; MSE: ridge regression on them; both on the test rows")
+    for path in demonstration.keep(rows, out):
+        console.print(f"saved {path}", highlight=False, soft_wrap=True)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

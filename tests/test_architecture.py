@@ -1,0 +1,102 @@
+"""The picture of the house in DESIGN.md: which module may know which, and what none of them may do."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import discernel
+
+ROOT = Path(discernel.__file__).parent
+FILES = sorted(ROOT.rglob("*.py"))
+FLOORS = (
+    {"checks"},
+    {"linalg"},
+    {"kernels", "moments", "targets", "distributed"},
+    {"criteria", "feature_maps", "landmarks", "heads", "discriminant"},
+    {"two_sample", "checkpoint", "data"},
+    {"training"},
+    {"estimators"},
+    {"plots", "report"},
+    {"cli"},
+    {"__init__", "__main__"},
+)
+FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names}
+HOMES = {"torch.distributed": "distributed", "sklearn.base": "estimators", "matplotlib": "plots", "typer": "cli"}
+FORBIDDEN_MODULES = {"pickle", "dill", "joblib", "cloudpickle", "marshal", "shelve", "subprocess"}
+FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__", "torch.load", "torch.save", "os.system", "os.popen"}
+
+each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+def module_of(path):
+    """Return the first name below the package: "kernels", or "estimators" for all files in it."""
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imports(path):
+    """Return the dotted names that a file imports, at its top or anywhere within."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name}:{node.lineno} imports relatively"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def calls(path):
+    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+
+
+@each_file
+def test_every_module_has_its_place(path):
+    assert module_of(path) in FLOOR
+
+
+@each_file
+def test_imports_point_down(path):
+    here = module_of(path)
+    inner = {name.split(".")[1] for name in imports(path) if name.startswith("discernel.")} - {here}
+    assert "discernel" not in imports(path)
+    assert inner <= FLOOR.keys(), "import from the module that defines a name, not from the package"
+    assert not {name for name in inner if FLOOR[name] >= FLOOR[here]}
+
+
+def test_criteria_and_feature_maps_do_not_know_each_other():
+    for here, there in (("criteria", "feature_maps"), ("feature_maps", "criteria")):
+        assert not [name for name in imports(ROOT / f"{here}.py") if name.startswith(f"discernel.{there}")]
+
+
+@pytest.mark.parametrize("name", ["linalg", "checks"])
+def test_the_ground_floor_stands_alone(name):
+    inner = {imported for imported in imports(ROOT / f"{name}.py") if imported.startswith("discernel")}
+    assert inner <= ({"discernel.checks"} if name == "linalg" else set())
+
+
+@each_file
+def test_libraries_are_imported_where_they_belong(path):
+    for name in imports(path):
+        homes = {home for library, home in HOMES.items() if f"{name}.".startswith(f"{library}.")}
+        assert homes <= {module_of(path)}, f"{name} belongs in {homes}"
+
+
+@each_file
+def test_nothing_unpickles_evaluates_or_starts_a_shell(path):
+    assert not {name for name in imports(path) if name.split(".")[0] in FORBIDDEN_MODULES}
+    for call in calls(path):
+        assert ast.unparse(call.func) not in FORBIDDEN_CALLS, f"{path.name}:{call.lineno}"
+        loose = [k.arg for k in call.keywords if k.arg in ("shell", "allow_pickle") and ast.unparse(k.value) != "False"]
+        assert not loose, f"{path.name}:{call.lineno}"
+
+
+@each_file
+def test_only_the_command_line_prints(path):
+    printing = [call.lineno for call in calls(path) if ast.unparse(call.func) == "print"]
+    assert module_of(path) == "cli" or not printing
+
+
+def test_the_public_names_are_there_and_sorted():
+    assert all(hasattr(discernel, name) for name in discernel.__all__)
+    assert len(set(discernel.__all__)) == len(discernel.__all__)

@@ -1,0 +1,203 @@
+import logging
+
+import pytest
+import torch
+
+from discernel.linalg import _BLOCK, cutoff, inverse_sqrt, solve_psd, symmetric_product
+
+
+def random(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def with_spectrum(*values):
+    """Return a symmetric matrix with these eigenvalues and random eigenvectors."""
+    q = torch.linalg.qr(random(len(values), len(values))).Q
+    return (q * torch.tensor(values, dtype=torch.float64)) @ q.T
+
+
+def psd(rank, size=8):
+    factor = random(rank, size)
+    return factor.T @ factor
+
+
+def duplicated(size=6):
+    """Return the gram of `size` landmarks, each of them twice."""
+    x = random(size, 3).repeat(2, 1)
+    return (-torch.cdist(x, x).square()).exp()
+
+
+SINGULAR = {
+    "rank 3": (psd(3), 3),
+    "rank 1": (psd(1), 1),
+    "duplicate columns": (duplicated(6), 6),
+    "many duplicate columns": (duplicated(120), 120),
+    "tiny": (1e-30 * psd(3), 3),
+    "huge": (1e30 * psd(3), 3),
+    "zero": (torch.zeros(5, 5, dtype=torch.float64), 0),
+    "one zero": (torch.zeros(1, 1, dtype=torch.float64), 0),
+}
+REGULAR = {
+    "square": psd(8),
+    "well conditioned": psd(50),
+    "condition 1e10": with_spectrum(1.0, 1e-2, 1e-5, 1e-10),
+    "number": torch.full((1, 1), 3.0, dtype=torch.float64),
+    "tiny": 1e-30 * psd(50),
+    "huge": 1e30 * psd(50),
+}
+
+
+# The product
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("rows", [1, 7, 300])
+@pytest.mark.parametrize("width", [1, 5, _BLOCK, 2 * _BLOCK, 2 * _BLOCK + 1, 3 * _BLOCK, 3 * _BLOCK + 17])
+def test_symmetric_product_is_the_product(width, rows, dtype):
+    a = random(rows, width, dtype=dtype)
+    out = symmetric_product(a)
+    assert out.dtype == dtype
+    torch.testing.assert_close(out, a.T @ a)
+    torch.testing.assert_close(out, out.T)
+
+
+def test_symmetric_product_takes_any_layout():
+    a = random(500, 450)
+    torch.testing.assert_close(symmetric_product(a.T), a @ a.T)
+    torch.testing.assert_close(symmetric_product(a[::2, ::1]), a[::2].T @ a[::2])
+
+
+# The solve
+
+
+@pytest.mark.parametrize("a", REGULAR.values(), ids=REGULAR.keys())
+def test_a_regular_system_is_solved_by_cholesky(a):
+    b = random(len(a), 3, seed=1)
+    x, method, rank = solve_psd(a, b)
+    assert (method, rank) == ("cholesky", len(a))
+    torch.testing.assert_close(x, torch.linalg.pinv(a, hermitian=True) @ b, rtol=1e-5, atol=0)
+    torch.testing.assert_close(a @ x, b, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("a", "true_rank"), SINGULAR.values(), ids=SINGULAR.keys())
+def test_a_singular_system_is_solved_by_the_pseudo_inverse(a, true_rank):
+    b = random(len(a), 3, seed=1)
+    x, method, rank = solve_psd(a, b)
+    assert (method, rank) == ("eigh", true_rank)
+    expected = torch.linalg.pinv(a, hermitian=True) @ b
+    torch.testing.assert_close(x, expected, rtol=1e-6, atol=1e-9 * expected.abs().max().item())
+
+
+def test_eigenvalues_at_rounding_size_are_dropped():
+    """Cholesky runs through such a matrix without complaint; its answer is rounding error divided by rounding error."""
+    a, b = with_spectrum(1.0, 1.0, 1e-17, 1e-17), random(4, 2)
+    solution = solve_psd(a, b)
+    assert (solution.method, solution.rank) == ("eigh", 2)
+    torch.testing.assert_close(solution.x, torch.linalg.pinv(a, hermitian=True) @ b)
+
+
+def test_slightly_negative_eigenvalues_are_dropped():
+    solution = solve_psd(with_spectrum(1.0, 0.5, -1e-16), random(3, 2))
+    assert (solution.method, solution.rank) == ("eigh", 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_solution_is_in_float64(dtype):
+    solution = solve_psd(psd(50).to(dtype), random(8, 2, dtype=dtype))
+    assert solution.x.dtype == torch.float64
+
+
+def test_cutoff_is_that_of_pinv():
+    a = psd(4)
+    assert cutoff(a, torch.tensor(2.0)).item() == 8 * 2.0**-52 * 2.0
+
+
+def test_dropped_eigenvalues_are_logged(caplog):
+    caplog.set_level(logging.DEBUG, logger="discernel")
+    solve_psd(psd(50), random(8, 1))
+    assert not caplog.records
+    solve_psd(psd(3), random(8, 1))
+    assert [record.getMessage() for record in caplog.records] == ["singular system: kept 3 of 8 eigenvalues"]
+    assert caplog.records[0].levelno == logging.DEBUG
+
+
+@pytest.mark.parametrize("where", [(0, 0), (3, 1), (1, 3), (7, 7)])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_a_matrix_that_is_not_finite_is_an_error(bad, where):
+    a = psd(50)
+    a[where] = bad
+    with pytest.raises(FloatingPointError, match="rescale the features, or lower the learning rate"):
+        solve_psd(a, random(8, 1))
+
+
+# The inverse square root
+
+
+@pytest.mark.parametrize("a", [*REGULAR.values(), *(a for a, _ in SINGULAR.values())])
+def test_inverse_sqrt_squared_is_the_pseudo_inverse(a):
+    root = inverse_sqrt(a)
+    expected = torch.linalg.pinv(a, hermitian=True)
+    torch.testing.assert_close(root @ root.T, expected, rtol=1e-5, atol=1e-9 * expected.abs().max().item())
+
+
+@pytest.mark.parametrize(("a", "rank"), SINGULAR.values(), ids=SINGULAR.keys())
+def test_inverse_sqrt_has_a_column_for_each_eigenvalue_kept(a, rank):
+    assert inverse_sqrt(a).shape == (len(a), rank)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 4, 9])
+def test_inverse_sqrt_keeps_the_largest_eigenvalues(rank):
+    a = with_spectrum(5.0, 4.0, 2.0, 1.0, 0.0)
+    kept = torch.tensor([5.0, 4.0, 2.0, 1.0], dtype=torch.float64)[:rank]
+    root = inverse_sqrt(a, rank)
+    assert root.shape == (5, len(kept))
+    torch.testing.assert_close(root.T @ a @ root, torch.eye(len(kept), dtype=a.dtype))
+    torch.testing.assert_close(root.square().sum(0), 1 / kept)  # in this order
+
+
+def test_inverse_sqrt_keeps_the_dtype():
+    assert inverse_sqrt(psd(50).float()).dtype == torch.float32
+
+
+def inverse(factor, rank=None):
+    """Return the pseudo-inverse of the best rank-k approximation of factor·factorᵀ, by way of its root."""
+    root = inverse_sqrt(factor @ factor.T, rank)
+    return root @ root.T
+
+
+@pytest.mark.parametrize("rank", [None, 1, 3, 5])
+def test_derivative_of_the_inverse(rank):
+    assert torch.autograd.gradcheck(lambda factor: inverse(factor, rank), random(5, 7).requires_grad_())
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+def test_derivative_for_losses_that_a_rotation_leaves_alone(rank):
+    """The singular values, the row norms and the angles of the features are such losses."""
+    g, target = random(9, 5), random(9, 2, seed=2)
+
+    def loss(factor):
+        phi = g @ inverse_sqrt(factor @ factor.T, rank)
+        fit = phi @ torch.linalg.solve(phi.T @ phi + torch.eye(phi.shape[1], dtype=phi.dtype), phi.T @ target)
+        return torch.stack([torch.linalg.matrix_norm(phi, "nuc"), phi.norm(dim=1).prod(), (fit * target).sum()])
+
+    assert torch.autograd.gradcheck(loss, random(5, 7).requires_grad_())
+
+
+def test_derivative_with_dropped_eigenvalues():
+    """Along matrices of one rank, the derivative is that of the pseudo-inverse."""
+    assert torch.autograd.gradcheck(inverse, random(6, 3).requires_grad_(), atol=1e-4)
+
+
+@pytest.mark.parametrize("spectrum", [(1.0, 1.0, 1.0, 1.0), (3.0, 3.0, 1.0, 1.0), (2.0, 2.0, 0.0, 0.0)])
+def test_equal_eigenvalues_have_a_derivative(spectrum):
+    a = with_spectrum(*spectrum).requires_grad_()
+    root = inverse_sqrt(a)
+    (actual,) = torch.autograd.grad((root @ root.T).trace(), a)
+    inverse = torch.linalg.pinv(a.detach(), hermitian=True)
+    torch.testing.assert_close(actual, -inverse @ inverse)  # of tr(a⁻¹), in the space that is kept
+
+
+def test_a_rank_between_equal_eigenvalues_has_a_finite_derivative():
+    a = torch.eye(4, dtype=torch.float64, requires_grad=True)
+    inverse_sqrt(a, 2).sum().backward()
+    assert torch.isfinite(a.grad).all()

@@ -1,0 +1,437 @@
+import copy
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.nn import functional as F
+
+from discernel import (
+    CE,
+    DI,
+    LS,
+    RBF,
+    ArraySource,
+    Criterion,
+    DivergenceWarning,
+    ModuleMap,
+    Nystroem,
+    RandomFourier,
+    Targets,
+    Trainer,
+    moments_over,
+)
+from discernel.training import cosine
+
+N, J, GAMMA = 300, 12, 0.05
+PIXELS, DIGITS = load_digits(return_X_y=True)
+PIXELS, DIGITS = torch.tensor(PIXELS[:N] / 16), DIGITS[:N]
+CRITERIA = {"DI": DI, "LS": LS, "CE": CE}
+
+
+def nystroem(x=PIXELS, gamma=GAMMA, trainable=False):
+    return Nystroem(x[:J], RBF(torch.tensor(gamma, dtype=torch.float64), trainable=trainable))
+
+
+def fourier(x=PIXELS, gamma=GAMMA):
+    kernel = RBF(torch.tensor(gamma, dtype=torch.float64))
+    return RandomFourier.sample(kernel, x.shape[1], J, torch.Generator().manual_seed(0)).double()
+
+
+MAPS = {"nystroem": nystroem, "fourier": fourier}
+both_maps = pytest.mark.parametrize("make_map", MAPS.values(), ids=MAPS)
+all_criteria = pytest.mark.parametrize("criterion", CRITERIA.values(), ids=CRITERIA)
+
+
+def digits(x=PIXELS, dtype=torch.float64, weight=None):
+    return ArraySource(x.to(dtype), Targets.classes(DIGITS), weight)
+
+
+def train(feature_map, criterion, source=None, seed=0, validation=None, **settings):
+    trainer = Trainer(**{"max_epochs": 3, "batch_size": 75} | settings)
+    return list(trainer.epochs(feature_map, criterion, source or digits(), seed=seed, validation=validation))
+
+
+def copied(feature_map):
+    return {name: a.clone() for name, a in feature_map.state_dict().items()}
+
+
+def assert_same_state(feature_map, state):
+    assert all(torch.equal(a, state[name]) for name, a in feature_map.state_dict().items())
+
+
+@both_maps
+@all_criteria
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_training_improves_the_criterion_and_the_map(make_map, criterion, dtype):
+    feature_map, source = make_map().to(dtype), digits(dtype=dtype)
+    before = moments_over(source, feature_map).discriminant_information(1e-4, feature_map.gram())
+    history = train(feature_map, criterion(), source, max_epochs=10)
+    after = moments_over(source, feature_map).discriminant_information(1e-4, feature_map.gram())
+    first, last = history[0].criterion, history[-1].criterion
+    assert last > first if criterion.higher_is_better else last < first
+    assert after > before
+
+
+def test_papers_settings():
+    paper = Trainer.paper()
+    assert (paper.batch_size, paper.learning_rate, paper.relative, paper.schedule) == ("paper", 1e-3, False, "plateau")
+    assert Trainer.paper(max_epochs=7) == dataclasses.replace(paper, max_epochs=7)
+
+
+@pytest.mark.parametrize(
+    ("criterion", "n_components", "rows"),
+    [
+        (DI(), 100, 1000),
+        (DI(), 500, 1000),
+        (DI(), 501, 1002),
+        (DI(), 2000, 4000),
+        (LS(), 100, 1000),
+        (LS(), 900, 1000),
+        (CE(), 100, 1000),
+        (CE(), 900, 1000),
+    ],
+)
+def test_papers_batches(criterion, n_components, rows):
+    assert Trainer.paper().rows_per_batch(60_000, n_components, criterion) == rows
+
+
+@pytest.mark.parametrize("batch_size", [1, 30, "auto", "paper"])
+@pytest.mark.parametrize("criterion", [DI(), LS(), CE()], ids=CRITERIA)
+@pytest.mark.parametrize("n_components", [10, 999, 1000, 3000])
+@pytest.mark.parametrize("n_rows", [5, 1700, 100_000])
+def test_batches_have_more_rows_than_the_map_has_features_where_the_data_do(
+    batch_size, criterion, n_components, n_rows
+):
+    rows = Trainer(batch_size=batch_size).rows_per_batch(n_rows, n_components, criterion)
+    assert min(n_rows, n_components + 1) <= rows <= n_rows
+
+
+@pytest.mark.parametrize("n_rows", [999, 1499, 1501, 12_345, 60_000])
+@pytest.mark.parametrize("n_components", [20, 300])
+def test_automatic_batches_leave_hardly_a_row_out(n_rows, n_components):
+    rows = Trainer().rows_per_batch(n_rows, n_components, DI())
+    assert n_rows % rows < n_rows // rows
+
+
+@pytest.mark.parametrize(("batch_size", "steps"), [(60, 5), (70, 4), (151, 1), (1000, 1)])
+def test_an_epoch_has_as_many_steps_as_there_are_whole_batches(batch_size, steps):
+    seen = []
+    criterion = DI()
+    criterion.register_forward_hook(lambda _, inputs, output: seen.append(len(inputs[0])))
+    train(nystroem(), criterion, batch_size=batch_size, max_epochs=2)
+    assert seen == [min(batch_size, N)] * (2 * steps)
+
+
+def test_automatic_epochs_make_about_600_steps():
+    source = ArraySource(torch.arange(9000.0)[:, None] / 9000, Targets.values(np.arange(9000.0)))
+    trainer = Trainer(batch_size=1000)
+    first = next(trainer.epochs(RandomFourier(torch.ones(1, 1), torch.ones(1)), DI(), source))
+    assert first.learning_rate == pytest.approx(0.1 * cosine(8, 67 * 9, 0.05))
+
+
+class Scripted(Criterion):
+    """A criterion whose values are given, one an epoch, and whose gradient is zero."""
+
+    higher_is_better = True
+
+    def __init__(self, values):
+        super().__init__()
+        self.values = iter(values)
+
+    def forward(self, basis, targets, gram=None, sample_weight=None):
+        return 0 * basis.sum() + next(self.values)
+
+
+class Falling(Scripted):
+    higher_is_better = False
+
+
+@pytest.mark.parametrize(
+    ("values", "decays"),
+    [
+        ([1, 2, 3, 3, 3, 3, 3], [0, 0, 0, 0, 0, 1, 1]),
+        ([1, 1, 1, 2, 2, 2, 2, 2], [0, 0, 0, 1, 1, 1, 2, 2]),
+        ([1, 1.0005, 1.0009, 1.0009, 1.0009], [0, 0, 0, 1, 1]),
+        ([1, 1.0005, 1.002, 1.002, 1.002, 1.002, 1.002], [0, 0, 0, 0, 0, 1, 1]),
+    ],
+    ids=["improves first", "improves after a decay", "improves too little", "improves a little at a time"],
+)
+@pytest.mark.parametrize("criterion", [Scripted, Falling])
+def test_plateau_decays_on_saturation_and_stops_when_a_decay_does_not_help(criterion, values, decays):
+    values = (
+        values
+        if criterion.higher_is_better
+        else [4 - v for v in values]
+        if max(values) > 2
+        else [1 / v for v in values]
+    )
+    trainer = Trainer(50, schedule="plateau", patience=2, tol=1e-3)
+    history = list(trainer.epochs(nystroem(), criterion([*values, *[values[-1]] * 50]), digits()))
+    assert [record.learning_rate for record in history] == pytest.approx([0.1 * 0.1**n for n in decays])
+
+
+def test_plateau_runs_to_the_last_epoch_while_it_improves():
+    history = list(Trainer(9, schedule="plateau", patience=1).epochs(nystroem(), Scripted(range(1, 99)), digits()))
+    assert len(history) == 9
+
+
+@pytest.mark.parametrize(
+    ("step", "steps", "warmup", "factor"),
+    [
+        (0, 100, 0.0, 1.0),
+        (50, 100, 0.0, 0.5),
+        (75, 100, 0.0, (1 - math.sqrt(0.5)) / 2),
+        (0, 100, 0.05, 1 / 6),
+        (4, 100, 0.05, 5 / 6 * (1 + math.cos(0.04 * math.pi)) / 2),
+        (5, 100, 0.05, (1 + math.cos(0.05 * math.pi)) / 2),
+        (0, 1, 0.0, 1.0),
+    ],
+)
+def test_cosine(step, steps, warmup, factor):
+    assert cosine(step, steps, warmup) == pytest.approx(factor)
+
+
+def test_cosine_warms_up_then_falls_and_is_never_zero():
+    factors = [cosine(step, 200, 0.1) for step in range(200)]
+    top = factors.index(max(factors))
+    assert factors[: top + 1] == sorted(factors[: top + 1])
+    assert factors[top:] == sorted(factors[top:], reverse=True)
+    assert 0 < factors[-1] < 1e-3
+
+
+def test_records_tell_of_each_epoch():
+    history = train(nystroem(), DI(), validation=lambda feature_map: 0.5, learning_rate=0.02)
+    assert [record.epoch for record in history] == [1, 2, 3]
+    assert [r.learning_rate for r in history] == pytest.approx([0.02 * cosine(s, 12, 0.05) for s in (3, 7, 11)])
+    assert [record.validation_score for record in history] == [0.5] * 3
+    for record in history:
+        assert math.isfinite(record.criterion)
+        assert record.samples_per_second == pytest.approx(300 / record.seconds)
+    assert train(nystroem(), DI())[0].validation_score is None
+
+
+def reference_loss(name, phi, y, ridge, head):
+    """Return the criterion of one mini-batch with penalty B = I, straight from its definition."""
+    if name == "DI":
+        g, centred = phi - phi.mean(0), y - y.mean(0)
+        a = g.T @ g + 1e-4 * torch.eye(J).double()
+        return (g.T @ centred * torch.linalg.solve(a, g.T @ centred)).sum()
+    if name == "LS":
+        w, b = ridge
+        return (phi @ w + b - y).square().sum() / len(y) + 1e-4 / N * w.square().sum()
+    return F.cross_entropy(phi @ head[0] + head[1], y.argmax(1))
+
+
+@pytest.mark.parametrize("name", CRITERIA)
+def test_training_is_what_the_paper_says_step_by_step(name):
+    """Two epochs of plain Adam on plain formulas give the same epoch means and the same map."""
+    y, twin = torch.eye(10).double()[DIGITS], fourier()
+    head = [torch.zeros(J, 10).double().requires_grad_(), torch.zeros(10).double().requires_grad_()]
+    adam = torch.optim.Adam([*twin.parameters(), *head], lr=1e-2, maximize=name == "DI")
+    generator, means = torch.Generator().manual_seed(3), []
+    for _ in range(2):
+        phi = twin(PIXELS).detach()
+        g = phi - phi.mean(0)
+        w = torch.linalg.solve(g.T @ g + 1e-4 * torch.eye(J).double(), g.T @ y)
+        values = []
+        for rows in torch.randperm(N, generator=generator).split(70)[:4]:
+            adam.zero_grad()
+            value = reference_loss(name, twin(PIXELS[rows]), y[rows], (w, y.mean(0) - phi.mean(0) @ w), head)
+            value.backward()
+            adam.step()
+            values.append(value.item())
+        means.append(sum(values) / 4)
+
+    feature_map = fourier()
+    settings = {"max_epochs": 2, "batch_size": 70, "learning_rate": 1e-2, "relative": False, "schedule": "plateau"}
+    history = train(feature_map, CRITERIA[name](), seed=3, **settings)
+    assert [record.criterion for record in history] == pytest.approx(means, rel=1e-7)
+    torch.testing.assert_close(feature_map(PIXELS), twin(PIXELS), rtol=1e-6, atol=1e-6)
+
+
+@both_maps
+@all_criteria
+def test_the_units_of_the_data_do_not_matter(make_map, criterion):
+    plain, scaled = make_map(), make_map(1000 * PIXELS, 1e-6 * GAMMA)
+    first, second = train(plain, criterion()), train(scaled, criterion(), digits(1000 * PIXELS))
+    assert [r.criterion for r in second] == pytest.approx([r.criterion for r in first], rel=1e-6)
+    torch.testing.assert_close(scaled(1000 * PIXELS), plain(PIXELS), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("factor", "shift"), [(1000, 0), (1, 50), (1e-3, -3)])
+def test_units_and_origin_do_not_matter_with_a_learned_metric(factor, shift):
+    x = factor * PIXELS + shift
+    plain, moved = nystroem(trainable=True), nystroem(x, GAMMA / factor**2, trainable=True)
+    train(plain, DI())
+    train(moved, DI(), digits(x))
+    torch.testing.assert_close(moved.basis(x), plain.basis(PIXELS), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(moved.kernel.gamma * factor**2, plain.kernel.gamma, rtol=1e-5, atol=0)
+
+
+@both_maps
+@all_criteria
+def test_the_seed_decides_every_bit(make_map, criterion):
+    first, same, other = make_map(), make_map(), make_map()
+    histories = [train(m, criterion(), seed=seed) for m, seed in ((first, 1), (same, 1), (other, 2))]
+    assert [r.criterion for r in histories[0]] == [r.criterion for r in histories[1]]
+    assert_same_state(same, copied(first))
+    assert not torch.equal(first(PIXELS), other(PIXELS))
+
+
+def test_training_leaves_the_global_generators_alone():
+    torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    train(nystroem(), CE())
+    assert torch.equal(torch.get_rng_state(), torch_state)
+    assert np.array_equal(np.random.get_state()[1], numpy_state)  # noqa: NPY002
+
+
+@pytest.mark.parametrize(
+    "trainer", [Trainer(), Trainer.paper(), Trainer(np.int64(3), learning_rate=np.float64(0.2))], ids=str
+)
+def test_scikit_learn_can_clone_a_trainer(trainer):
+    twin = clone(trainer)
+    assert twin == trainer
+    assert twin is not trainer
+    assert twin.get_params() == trainer.get_params() == dataclasses.asdict(trainer)
+
+
+def test_settings_change_by_name():
+    trainer = Trainer()
+    assert trainer.set_params(max_epochs=4, schedule="plateau") is trainer
+    assert trainer == Trainer(max_epochs=4, schedule="plateau")
+
+
+@pytest.mark.parametrize("bad", [{"schedule": "step"}, {"patience": 0}, {"tol": -1.0}, {"momentum": 0.9}], ids=str)
+def test_a_bad_setting_leaves_the_others_unchanged(bad):
+    trainer = Trainer()
+    with pytest.raises((ValueError, TypeError), match=next(iter(bad))):
+        trainer.set_params(max_epochs=4, **bad)
+    assert trainer == Trainer()
+
+
+def test_changing_the_trainer_does_not_change_a_run_under_way():
+    trainer = Trainer(max_epochs=3)
+    run = trainer.epochs(nystroem(), DI(), digits())
+    next(run)
+    trainer.set_params(max_epochs=9)
+    assert len(list(run)) == 2
+
+
+@both_maps
+@all_criteria
+def test_whole_weights_are_repeated_rows(make_map, criterion):
+    counts = torch.arange(N) % 4
+    repeated = ArraySource(PIXELS.repeat_interleave(counts, 0), Targets.classes(np.repeat(DIGITS, counts.numpy())))
+    settings = {"batch_size": 10_000, "max_epochs": 5}
+    weighted, twin = make_map(), make_map()
+    first = train(weighted, criterion(), digits(weight=counts.double()), **settings)
+    second = train(twin, criterion(), repeated, **settings)
+    assert [r.criterion for r in first] == pytest.approx([r.criterion for r in second], rel=1e-8)
+    torch.testing.assert_close(weighted(PIXELS), twin(PIXELS), rtol=1e-6, atol=1e-6)
+
+
+class Faulty(nn.Module):
+    """A linear layer that returns NaN after some training steps."""
+
+    def __init__(self, good_steps):
+        super().__init__()
+        self.layer = nn.Linear(64, 4)
+        self.steps, self.good_steps = 0, good_steps
+
+    def forward(self, x):
+        self.steps += torch.is_grad_enabled()
+        return self.layer(x) * (1.0 if self.steps <= self.good_steps else math.nan)
+
+
+@all_criteria
+@pytest.mark.parametrize("good_epochs", [0, 2])
+def test_a_map_that_turns_to_nan_is_rolled_back_to_the_last_good_epoch(criterion, good_epochs):
+    feature_map = ModuleMap(Faulty(good_steps=4 * good_epochs + 2))
+    run = Trainer(5, 75).epochs(feature_map, criterion(), digits(dtype=torch.float32))
+    for _ in range(good_epochs):
+        next(run)
+    good = copied(feature_map)
+    with pytest.warns(DivergenceWarning, match=f"diverged in epoch {good_epochs + 1}.*lower learning_rate"):
+        assert list(run) == []
+    assert all(a.isfinite().all() for a in good.values())
+    assert_same_state(feature_map, good)
+
+
+@all_criteria
+@pytest.mark.parametrize("learning_rate", [1e2, 1e30])
+def test_an_absurd_learning_rate_leaves_the_map_as_it_was(criterion, learning_rate):
+    """At 1e30 numbers overflow; at 1e2 they stay finite, but the landmarks leave the data and all features are zero."""
+    feature_map = nystroem().float()
+    before = copied(feature_map)
+    with pytest.warns(DivergenceWarning, match="learning_rate"):
+        train(feature_map, criterion(), digits(dtype=torch.float32), learning_rate=learning_rate, relative=False)
+    assert_same_state(feature_map, before)
+
+
+def test_the_validation_score_is_that_of_the_map_as_it_is():
+    def score(feature_map):
+        with torch.no_grad():
+            return feature_map(PIXELS).square().mean().item()
+
+    feature_map = nystroem()
+    for record in Trainer(3, 75).epochs(feature_map, DI(), digits(), validation=score):
+        fresh = Nystroem(feature_map.landmarks, copy.deepcopy(feature_map.kernel))
+        assert record.validation_score == pytest.approx(score(fresh))
+
+
+@pytest.mark.parametrize("trainable", [False, True])
+def test_only_a_trainable_metric_is_trained(trainable):
+    feature_map = Nystroem(PIXELS[:J], RBF(torch.full((64,), GAMMA).double(), trainable=trainable))
+    plain = nystroem()
+    gain = train(feature_map, DI(), max_epochs=10)[-1].criterion - train(plain, DI(), max_epochs=10)[-1].criterion
+    moved = (feature_map.kernel.gamma - GAMMA).abs().max().item()
+    assert (moved > 0.01 and gain > 0) if trainable else (moved < 1e-8 and abs(gain) < 1e-3)
+
+
+SQUARES = (PIXELS.numpy() @ np.random.default_rng(0).normal(size=(64, 3))) ** 2
+
+
+@pytest.mark.parametrize(
+    ("targets", "criterion"),
+    [
+        (Targets.values(SQUARES), DI()),
+        (Targets.values(SQUARES[:, 0]), LS()),
+        (Targets.labels(SQUARES > 1), CE(independent=True)),
+        (Targets.classes(DIGITS, "unit"), DI()),
+    ],
+    ids=["values", "one value", "labels", "unit columns"],
+)
+def test_any_targets_can_be_trained_for(targets, criterion):
+    history = train(nystroem(), criterion, ArraySource(PIXELS, targets), max_epochs=8)
+    assert (history[-1].criterion > history[0].criterion) == criterion.higher_is_better
+
+
+def test_frozen_parameters_stay():
+    feature_map = fourier()
+    feature_map.phases.requires_grad_(False)
+    phases, frequencies = feature_map.phases.clone(), feature_map.frequencies.detach().clone()
+    train(feature_map, DI())
+    assert torch.equal(feature_map.phases, phases)
+    assert not torch.equal(feature_map.frequencies, frequencies)
+
+
+class InPieces(ArraySource):
+    """Data that come in small batches, whatever size is asked for."""
+
+    def batches(self, size, generator=None, skip=0):
+        return super().batches(70, generator, skip)
+
+
+@pytest.mark.parametrize("weight", [None, torch.arange(N).double()], ids=["plain", "weighted"])
+def test_moments_over_batches_are_those_of_all_rows(weight):
+    source = InPieces(PIXELS, Targets.classes(DIGITS), weight)
+    moments = moments_over(source, fourier())
+    g, w = fourier()(PIXELS).detach(), torch.ones(N).double() if weight is None else weight
+    g = g - w @ g / w.sum()
+    assert moments.count == w.sum()
+    torch.testing.assert_close(moments.scatter, g.T * w @ g)
