@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import scipy.linalg
 import torch
-from experiments.datasets import load
 from sklearn.linear_model import Ridge
 
 from discernel import (
@@ -22,6 +21,7 @@ from discernel import (
     choose_landmarks,
     discriminant_information,
 )
+from experiments.datasets import load
 
 RHO = 0.3
 

@@ -127,11 +127,11 @@ def test_an_epoch_has_as_many_steps_as_there_are_whole_batches(batch_size, steps
     assert seen == [min(batch_size, N)] * (2 * steps)
 
 
-def test_automatic_epochs_make_about_600_steps():
-    source = ArraySource(torch.arange(9000.0)[:, None] / 9000, Targets.values(np.arange(9000.0)))
-    trainer = Trainer(batch_size=1000)
-    first = next(trainer.epochs(RandomFourier(torch.ones(1, 1), torch.ones(1)), DI(), source))
-    assert first.learning_rate == pytest.approx(0.1 * cosine(8, 67 * 9, 0.05))
+@pytest.mark.parametrize(("steps", "epochs"), [(1, 60), (9, 60), (20, 30), (70, 9), (1500, 1)])
+def test_automatic_epochs_make_about_600_steps_in_at_most_60_epochs(steps, epochs):
+    source = ArraySource(torch.arange(2.0 * steps)[:, None], Targets.values(np.arange(2.0 * steps)))
+    run = Trainer(batch_size=2).epochs(RandomFourier(torch.ones(1, 1), torch.ones(1)), LS(), source)
+    assert next(run).learning_rate == pytest.approx(0.1 * cosine(steps - 1, steps * epochs, 0.05))
 
 
 class Scripted(Criterion):

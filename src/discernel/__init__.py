@@ -1,7 +1,7 @@
 """Discernel learns kernels: a few hundred trained kernel features instead of thousands of random ones."""
 
 from discernel.criteria import CE, DI, LS, Criterion, discriminant_information
-from discernel.data import ArraySource
+from discernel.data import ArraySource, Source, SparseSource
 from discernel.feature_maps import FeatureMap, ModuleMap, Nystroem, RandomFourier
 from discernel.kernels import RBF, Cauchy, Kernel, Laplacian, Linear, Matern, Polynomial, make_kernel
 from discernel.landmarks import choose_landmarks
@@ -32,6 +32,8 @@ __all__ = [
     "Polynomial",
     "RandomFourier",
     "Ridge",
+    "Source",
+    "SparseSource",
     "Targets",
     "Trainer",
     "choose_landmarks",

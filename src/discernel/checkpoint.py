@@ -2,8 +2,8 @@
 
 import json
 import os
+import secrets
 import struct
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,15 +31,15 @@ def write(path: str | os.PathLike, kind: str, arrays: Mapping[str, Tensor], meta
 def write_bytes(path: str | os.PathLike, content: bytes) -> None:
     """Replace the file at `path` by `content` in one step that survives a crash."""
     path = Path(path)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with open(temporary, "xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
     directory = os.open(path.parent, os.O_RDONLY)
     try:
@@ -63,7 +63,7 @@ def read(path: str | os.PathLike, kind: str) -> tuple[dict[str, Tensor], dict[st
         raise FileError(f"{path} is a safetensors file, but discernel did not write it")
     try:
         content = json.loads(header)
-        version, found, meta = content["format"], content["kind"], content["meta"]
+        version, found, meta = content["format"], content["kind"], dict(content["meta"])
     except (ValueError, KeyError, TypeError) as error:
         raise FileError(f"{path} has a header that cannot be read: {error!r}") from error
     if version != FORMAT:

@@ -9,21 +9,32 @@ import torch
 from torch import Tensor
 
 
+def number(name: str, value: Any) -> float:
+    """Return `value` as a float; it must be a finite number."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise TypeError(f"{name} must be a number, got {value!r} ({type(value).__name__})")
+    if not math.isfinite(float(value)):
+        raise ValueError(f"{name} must be finite, got {value!r}")
+    return float(value)
+
+
 def positive(name: str, value: Any) -> float:
     """Return `value` as a float; it must be a finite number above zero."""
-    if not isinstance(value, Real) or isinstance(value, bool):
-        raise TypeError(f"{name} must be a positive number, got {value!r} ({type(value).__name__})")
-    number = float(value)
-    if not (math.isfinite(number) and number > 0):
+    if number(name, value) <= 0:
         raise ValueError(f"{name} must be positive and finite, got {value!r}")
-    return number
+    return float(value)
+
+
+def integer(name: str, value: Any) -> int:
+    """Return `value` as an int; it must be a whole number."""
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise TypeError(f"{name} must be a whole number, got {value!r} ({type(value).__name__})")
+    return int(value)
 
 
 def positive_int(name: str, value: Any) -> int:
     """Return `value` as an int; it must be a whole number of at least one."""
-    if not isinstance(value, Integral) or isinstance(value, bool):
-        raise TypeError(f"{name} must be a whole number of at least 1, got {value!r} ({type(value).__name__})")
-    if value < 1:
+    if integer(name, value) < 1:
         raise ValueError(f"{name} must be at least 1, got {value}")
     return int(value)
 

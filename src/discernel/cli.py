@@ -27,8 +27,8 @@ def demo(
 ) -> None:
     """Compare the paper's methods on scikit-learn's digits, in under a minute.
 
-    Learns 30 Nyström landmarks or Fourier frequencies by the Discriminant Information (DI), by least squares (LS) and
-    by cross-entropy (CE), beside random and k-means ones and an exact SVC; saves the best learned model and two figures.
+    Learns 30 Nyström landmarks or Fourier frequencies by the Discriminant Information (DI), least squares (LS) and
+    cross-entropy (CE), beside random and k-means ones and an exact SVC. Saves the best learned model and two figures.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn

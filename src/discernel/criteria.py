@@ -155,9 +155,10 @@ class LS(Criterion):
 
     def prepare(self, basis, targets):
         """Make room for the weights; they are solved for in `refresh`."""
-        self.register_buffer("weights", basis.new_zeros(basis.shape[1], targets.shape[1]))
-        self.register_buffer("intercept", basis.new_zeros(targets.shape[1]))
-        self.register_buffer("count", basis.new_ones(()))
+        double = {"dtype": torch.float64}
+        self.register_buffer("weights", basis.new_zeros(basis.shape[1], targets.shape[1], **double))
+        self.register_buffer("intercept", basis.new_zeros(targets.shape[1], **double))
+        self.register_buffer("count", basis.new_ones((), **double))
 
     def refresh(self, moments, gram):
         """Solve for the weights on all the data."""
@@ -169,10 +170,10 @@ class LS(Criterion):
 
     def forward(self, basis, targets, gram=None, sample_weight=None):
         """Return the ridge loss per row at the weights of the last refresh."""
-        errors = (torch.addmm(self.intercept, basis, self.weights) - targets).square().sum(1)
-        penalised = self.weights if gram is None else gram @ self.weights
+        errors = (torch.addmm(self.intercept, basis.double(), self.weights) - targets).square().sum(1)
+        penalised = self.weights if gram is None else gram.double() @ self.weights
         penalty = (self.weights * penalised).sum() * (self.rho / self.count)
-        return _weighted_mean(errors, sample_weight) + penalty
+        return (_weighted_mean(errors, sample_weight) + penalty).to(basis.dtype)
 
 
 class CE(Criterion):
@@ -206,4 +207,4 @@ class CE(Criterion):
 
 
 def _weighted_mean(losses: Tensor, sample_weight: Tensor | None) -> Tensor:
-    return losses.mean() if sample_weight is None else sample_weight @ losses / sample_weight.sum()
+    return losses.mean() if sample_weight is None else sample_weight.to(losses) @ losses / sample_weight.sum()

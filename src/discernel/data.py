@@ -54,7 +54,7 @@ class Source(ABC):
 
     def fingerprint(self) -> int:
         """Return a checksum of a few rows, by which a checkpoint knows its data again."""
-        rows = self.rows(torch.linspace(0, len(self) - 1, 64).long())
+        rows = self.rows(torch.arange(64) * (len(self) - 1) // 63)
         return zlib.crc32(b"".join(part.cpu().numpy().tobytes() for part in rows if part is not None))
 
 

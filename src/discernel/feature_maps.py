@@ -4,6 +4,7 @@ A map has `forward(x)` = φ(x) for heads and users, `basis(x)` = the G that crit
 that goes with it, or None for the identity. A linear model on φ(x) and one on the basis span the same functions.
 """
 
+import copy
 import math
 from abc import abstractmethod
 
@@ -40,6 +41,10 @@ def rms(parameter: Tensor) -> float:
     return parameter.detach().double().square().mean().sqrt().item() or 1.0
 
 
+def _identical(a: Tensor, b: Tensor) -> bool:
+    return a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)
+
+
 class Nystroem(FeatureMap):
     """The Nyström map of trainable landmarks X_r: φ(x) = Σ^(-1/2) Uᵀ k(X_r, x), where UΣUᵀ = k(X_r, X_r).
 
@@ -50,8 +55,8 @@ class Nystroem(FeatureMap):
     kernel : Kernel
         The kernel; a trainable one is trained with the landmarks.
     rank : int, optional
-        Keep this many of the largest eigenvalues in φ (paper, section 3.2). Eigenvalues at or below J·eps·λ_max
-        (float64) are dropped in any case. The basis and its gram always have J columns.
+        Keep this many of the largest eigenvalues in φ (paper, section 3.2). Those at or below J·eps·λ_max with eps of
+        float64, or eps·λ_max of float32 landmarks, are dropped in any case: they are rounding. The basis and its gram always have J columns.
 
     Examples
     --------
@@ -68,7 +73,7 @@ class Nystroem(FeatureMap):
         if rank is not None and checks.positive_int("rank", rank) > len(landmarks):
             raise ValueError(f"rank must be at most the number of landmarks, {len(landmarks)}; got {rank}")
         self.landmarks = nn.Parameter(landmarks.detach().clone())
-        self.kernel = kernel.to(landmarks)
+        self.kernel = copy.deepcopy(kernel).to(landmarks)
         self.rank = rank
         self._cached: tuple[tuple, Tensor] | None = None
 
@@ -84,9 +89,11 @@ class Nystroem(FeatureMap):
         """Return U Σ^(-1/2), J×k. It is kept until a parameter changes, except while gradients are recorded."""
         if torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters()):
             return inverse_sqrt(self.gram(), self.rank)
-        key = tuple((p.data_ptr(), p._version, p.dtype, p.device) for p in self.parameters())
-        if self._cached is None or self._cached[0] != key:
-            self._cached = key, inverse_sqrt(self.gram(), self.rank)
+        # By value: fused optimisers do not count the versions of what they change.
+        now = [p.detach() for p in self.parameters()]
+        if self._cached is None or not all(map(_identical, self._cached[0], now)):
+            with torch.inference_mode(False), torch.no_grad():
+                self._cached = [p.clone() for p in now], inverse_sqrt(self.gram(), self.rank)
         return self._cached[1]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -129,7 +136,12 @@ class RandomFourier(FeatureMap):
 
     @classmethod
     def sample(
-        cls, kernel: Kernel, n_features: int, n_components: int, generator: torch.Generator | None = None
+        cls,
+        kernel: Kernel,
+        n_features: int,
+        n_components: int,
+        generator: torch.Generator | None = None,
+        dtype: torch.dtype | None = None,
     ) -> "RandomFourier":
         """Return a map whose features approximate `kernel`: E φ(x)ᵀφ(z) = k(x, z)."""
         if not isinstance(kernel, StationaryKernel):
@@ -137,7 +149,7 @@ class RandomFourier(FeatureMap):
             raise ValueError(f"kernel must be shift-invariant to have Fourier features; {name} is not: use Nystroem")
         checks.positive_int("n_features", n_features)
         checks.positive_int("n_components", n_components)
-        frequencies = kernel.frequencies(n_features, n_components, generator)
+        frequencies = kernel.frequencies(n_features, n_components, generator, dtype)
         phases = torch.rand(n_components, generator=generator, dtype=frequencies.dtype) * (2 * math.pi)
         return cls(frequencies, phases.to(frequencies.device))
 

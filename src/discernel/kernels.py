@@ -23,7 +23,7 @@ class Kernel(nn.Module):
 
     def __init__(self, gamma: float | Sequence[float] | Tensor = 1.0, *, trainable: bool = False):
         super().__init__()
-        values = torch.as_tensor(gamma, dtype=torch.get_default_dtype() if not isinstance(gamma, Tensor) else None)
+        values = torch.as_tensor(gamma, dtype=torch.float64 if not isinstance(gamma, Tensor) else None)
         checks.tensor("gamma", values)
         if values.ndim > 1 or values.numel() == 0 or not bool((values > 0).all()):
             raise ValueError(f"gamma must be a positive number, or one per feature; got {gamma!r}")
@@ -43,7 +43,12 @@ class Kernel(nn.Module):
             raise ValueError(f"x has {x.shape[-1]} features but the landmarks have {z.shape[-1]}")
         if self.metric.ndim and len(self.metric) != z.shape[-1]:
             raise ValueError(f"gamma has {len(self.metric)} values but the data have {z.shape[-1]} features")
-        return self.formula(x * self.metric, z * self.metric)
+        metric, origin = self.metric.to(z.dtype), self.origin(z)
+        return self.formula((x - origin) * metric, (z - origin) * metric)
+
+    def origin(self, z: Tensor) -> Tensor | float:
+        """Return a point that the inputs may be taken about without changing the kernel."""
+        return 0.0
 
     @abstractmethod
     def formula(self, x: Tensor, z: Tensor) -> Tensor:
@@ -53,9 +58,19 @@ class Kernel(nn.Module):
 class StationaryKernel(Kernel):
     """A kernel of x − z: by Bochner's theorem the Fourier transform of a spectral density."""
 
-    def frequencies(self, n_features: int, n_components: int, generator: torch.Generator | None = None) -> Tensor:
+    def origin(self, z: Tensor) -> Tensor:
+        """Return the mean of the landmarks: a common offset would cost digits."""
+        return z.detach().mean(0)
+
+    def frequencies(
+        self,
+        n_features: int,
+        n_components: int,
+        generator: torch.Generator | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
         """Return frequencies W (d×J), columns sampled from the spectral density: E cos(wᵀ(x − z)) = k(x, z)."""
-        metric = self.metric.detach()
+        metric = self.metric.detach().to(dtype or torch.get_default_dtype())
         raw = torch.empty(n_components, n_features, dtype=metric.dtype, device="cpu")
         return (self.sample_spectrum(raw, generator).to(metric.device) * metric).T.contiguous()
 
@@ -190,13 +205,13 @@ def squared_distances(x: Tensor, z: Tensor) -> Tensor:
 class _SquaredDistances(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, z):
-        centre = z.mean(0)
-        x, z = x - centre, z - centre
-        ctx.save_for_backward(x, z)
-        x2, z2 = x.square().sum(1, keepdim=True), z.square().sum(1)
-        out = torch.addmm(z2, x, z.T, alpha=-2).add_(x2)
-        close = (out < 1e-2 * (x2 + z2)).nonzero()
-        for i, j in (pairs.unbind(1) for pairs in close.split(max(1, 2**22 // x.shape[1]))):
+        origin = z.mean(0)
+        x0, z0 = x - origin, z - origin
+        ctx.save_for_backward(x0, z0)
+        x2, z2 = x0.square().sum(1, keepdim=True), z0.square().sum(1)
+        out = torch.addmm(z2, x0, z0.T, alpha=-2).add_(x2)
+        cancelled = out < 2**17 * torch.finfo(out.dtype).eps * (x2 + z2)
+        for i, j in (pairs.unbind(1) for pairs in cancelled.nonzero().split(max(1, 2**22 // x.shape[1]))):
             out[i, j] = (x[i] - z[j]).square_().sum(1)
         return out.clamp_min_(0)
 

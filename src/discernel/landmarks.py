@@ -68,9 +68,12 @@ def distinct_rows(x: Tensor, sample_weight: Tensor | None = None) -> tuple[Tenso
     weight = torch.ones(len(x)) if sample_weight is None else sample_weight
     weight = weight.detach().cpu().double().numpy()
     present = np.flatnonzero(weight > 0)
-    # Rows are equal if a random linear hash of their bits is: far quicker than sorting rows.
-    bits = (x.detach().cpu().numpy()[present] + 0.0).view(np.uint32 if x.dtype == torch.float32 else np.uint64)
-    factors = np.random.default_rng(0).integers(2**63, size=bits.shape[1], dtype=np.uint64) | np.uint64(1)
-    digest = bits.astype(np.uint64) @ factors
+    # Rows are equal if a random hash of their bits is: far quicker than sorting rows. Numbers often end in zero bits, so
+    # what a product moves up is folded down again.
+    bits = (x.detach().cpu().numpy()[present] + 0.0).view(np.uint32).astype(np.uint64)
+    factors = np.random.default_rng(0).integers(2**63, size=(2, bits.shape[1]), dtype=np.uint64) | np.uint64(1)
+    bits *= factors[0]
+    bits ^= bits >> np.uint64(32)
+    digest = bits @ factors[1]
     _, first, group = np.unique(digest, return_index=True, return_inverse=True)
     return torch.from_numpy(present[first]), torch.from_numpy(np.bincount(group, weights=weight[present]))

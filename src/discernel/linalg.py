@@ -45,7 +45,7 @@ def solve_psd(a: Tensor, b: Tensor) -> Solution:
     """Return a⁺b for a symmetric positive semi-definite `a`.
 
     By Cholesky where the pivots show that `a` is safely regular, else by eigenvalues, of which those at or below
-    ``J · eps · λ_max`` are dropped as `torch.linalg.pinv` does.
+    ``J · eps · λ_max`` are dropped, as `torch.linalg.pinv` does (which would keep large negative ones, that is, rounding).
 
     Examples
     --------
@@ -70,8 +70,8 @@ def solve_psd(a: Tensor, b: Tensor) -> Solution:
 def inverse_sqrt(a: Tensor, rank: int | None = None) -> Tensor:
     """Return U Σ^(-1/2), J×k, where U Σ Uᵀ is the compact eigendecomposition of the best rank-k approximation of `a`.
 
-    Eigenvalues at or below ``J · eps · λ_max`` (eps of float64) are dropped, so k may be less than `rank`. Largest
-    eigenvalues come first. The derivative holds the rotation U fixed: it is that of the symmetric root a^(-1/2),
+    Eigenvalues at or below ``max(J · eps(float64), eps(a.dtype)) · λ_max`` are dropped, so k may be less than `rank`.
+    Largest eigenvalues come first. The derivative holds the rotation U fixed: it is that of the symmetric root a^(-1/2),
     which exists also where eigenvalues coincide, and is exact for a loss
     that a rotation of the features leaves alone.
     """
@@ -84,7 +84,7 @@ def whitened(basis: Tensor, gram: Tensor) -> Tensor:
 
 
 def safe_cholesky(gram: Tensor) -> Tensor:
-    """Return L of L Lᵀ = B + εI in float64, where ε, J·eps of B's dtype times its mean diagonal, is B's rounding error."""
+    """Return L of L Lᵀ = B + εI in float64, where ε = J·eps (of its dtype) times the mean diagonal is its rounding."""
     b = gram.double()
     noise = len(b) * torch.finfo(gram.dtype).eps * b.diagonal().mean()
     return torch.linalg.cholesky_ex(b + noise * torch.eye(len(b), dtype=b.dtype, device=b.device)).L
@@ -95,7 +95,8 @@ class _InverseSqrt(torch.autograd.Function):
     def forward(ctx, a: Tensor, rank: int | None) -> Tensor:
         values, vectors = torch.linalg.eigh(a.double())
         values, vectors = values.flip(0), vectors.flip(1)
-        k = int((values > cutoff(a.double(), values[0])).sum())
+        noise = max(len(a) * torch.finfo(torch.float64).eps, torch.finfo(a.dtype).eps)
+        k = int((values > noise * values[0]).sum())
         k = k if rank is None else min(k, rank)
         ctx.save_for_backward(values, vectors)
         ctx.k, ctx.dtype = k, a.dtype

@@ -26,11 +26,12 @@ def centred(basis: Tensor, targets: Tensor, sample_weight: Tensor | None = None)
     """Return the centred rows of which all moments are plain products."""
     g, y = basis.detach().double(), targets.detach().double()
     if sample_weight is None:
-        g_mean, y_mean = g.mean(0), y.mean(0)
-        return Centred(g - g_mean, y - y_mean, g_mean, y_mean, float(len(g)))
+        count = float(len(g))
+        g_mean, y_mean = g.sum(0) / (count or 1.0), y.sum(0) / (count or 1.0)
+        return Centred(g - g_mean, y - y_mean, g_mean, y_mean, count)
     w = sample_weight.detach().double()
     count = w.sum().item()
-    g_mean, y_mean = w @ g / count, w @ y / count
+    g_mean, y_mean = w @ g / (count or 1.0), w @ y / (count or 1.0)
     root = w.sqrt()[:, None]
     return Centred((g - g_mean) * root, (y - y_mean) * root, g_mean, y_mean, count)
 
@@ -46,7 +47,7 @@ class Ridge:
 
     def predict(self, basis: Tensor) -> Tensor:
         """Return GW + 1bᵀ in the precision of `basis`."""
-        return torch.addmm(self.intercept.to(basis.dtype), basis, self.weights.to(basis.dtype))
+        return torch.addmm(self.intercept, basis.double(), self.weights).to(basis.dtype)
 
 
 def regularised(scatter: Tensor, rho: float, gram: Tensor | None = None) -> Tensor:
@@ -110,7 +111,7 @@ class Moments:
         )
 
     def __add__(self, other: Self) -> Self:
-        share = other.count / (self.count + other.count)
+        share = other.count / ((self.count + other.count) or 1.0)
         basis_mean = torch.lerp(self.basis_mean, other.basis_mean, share)
         target_mean = torch.lerp(self.target_mean, other.target_mean, share)
         a, b = self.about(basis_mean, target_mean), other.about(basis_mean, target_mean)

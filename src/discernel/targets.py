@@ -56,7 +56,7 @@ class Targets:
         scale = None
         if scaling == "unit":
             counts = np.bincount(codes, weights=sample_weight, minlength=len(names))
-            scale = torch.from_numpy(counts).rsqrt()
+            scale = torch.from_numpy(counts.astype(np.float64)).rsqrt()
         return cls("classes", torch.from_numpy(codes), len(names), names, scale)
 
     @classmethod
@@ -75,7 +75,7 @@ class Targets:
             raise TypeError(f"y must be numeric, got {y.dtype}; use Targets.classes for labels")
         data = torch.from_numpy(y.astype(np.float32 if y.dtype == np.float32 else np.float64))
         data = checks.matrix("y", data[:, None] if data.ndim == 1 else data)
-        return cls("values", data, data.shape[1])
+        return cls("values", data, data.shape[1], dtype=data.dtype)
 
     def to(self, like: Tensor) -> "Targets":
         """Return the same targets on the device of `like`, giving matrices of its dtype."""

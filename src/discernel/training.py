@@ -14,21 +14,24 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import reduce
 from operator import add
+from pathlib import Path
 from typing import Any, Self
 
 import torch
+from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from discernel import checkpoint as files
 from discernel import checks
 from discernel.criteria import DI, Criterion
-from discernel.data import ArraySource
+from discernel.data import Source
 from discernel.feature_maps import FeatureMap, rms
 from discernel.moments import Moments
 
 SCHEDULES = ("cosine", "plateau")
 AUTO_STEPS, MAX_EPOCHS = 600, 60
 SAVE_SECONDS = 60.0
+PROBE = 64  # rows by which a collapse of the features is noticed
 _PROGRESS = ("epoch", "step", "total", "best_at_decay", "stopped")
 
 
@@ -102,16 +105,17 @@ class Trainer:
     def __post_init__(self):
         for name, rules in (("max_epochs", ("auto",)), ("batch_size", ("auto", "paper"))):
             value = getattr(self, name)
-            if isinstance(value, str):
-                checks.one_of(name, value, rules)
-            else:
-                checks.positive_int(name, value)
-        checks.positive("learning_rate", self.learning_rate)
+            checked = checks.one_of(name, value, rules) if isinstance(value, str) else checks.positive_int(name, value)
+            setattr(self, name, checked)
+        self.learning_rate = checks.positive("learning_rate", self.learning_rate)
+        if not isinstance(self.relative, bool):
+            raise TypeError(f"relative must be True or False, got {self.relative!r}")
         checks.one_of("schedule", self.schedule, SCHEDULES)
-        checks.positive("tol", self.tol)
-        checks.positive_int("patience", self.patience)
+        self.warmup = checks.number("warmup", self.warmup)
         if not 0 <= self.warmup < 1:
             raise ValueError(f"warmup must be a share of the steps, from 0 to below 1; got {self.warmup!r}")
+        self.tol = checks.positive("tol", self.tol)
+        self.patience = checks.positive_int("patience", self.patience)
 
     @classmethod
     def paper(cls, **settings) -> Self:
@@ -144,7 +148,7 @@ class Trainer:
         self,
         feature_map: FeatureMap,
         criterion: Criterion,
-        source: ArraySource,
+        source: Source,
         *,
         seed: int = 0,
         checkpoint: str | os.PathLike | None = None,
@@ -158,7 +162,7 @@ class Trainer:
             What is trained.
         criterion : Criterion
             What for.
-        source : ArraySource
+        source : Source
             The data.
         seed : int
             Decides the mini-batches. The same seed, data, settings and thread count give the same bits.
@@ -176,10 +180,29 @@ class _Run:
     """A training run: the loop, and everything that a checkpoint has to hold."""
 
     def __init__(self, settings: Trainer, feature_map, criterion, source, seed, path):
+        for name, value, kind in (
+            ("feature_map", feature_map, FeatureMap),
+            ("criterion", criterion, Criterion),
+            ("source", source, Source),
+        ):
+            if not isinstance(value, kind):
+                raise TypeError(f"{name} must be a discernel.{kind.__name__}, got {value!r}")
+        if path is not None and not Path(path).absolute().parent.is_dir():
+            raise FileNotFoundError(
+                f"the checkpoint's directory {str(Path(path).parent)!r} is not there: make it first"
+            )
         self.settings, self.map, self.criterion, self.source, self.path = settings, feature_map, criterion, source, path
-        batch = source.rows(slice(0, 2))
+        self.generator = torch.Generator().manual_seed(checks.integer("seed", seed))
+        batch = source.rows(slice(0, PROBE))
+        for name, parameter in feature_map.named_parameters():
+            if parameter.dtype != batch.x.dtype:
+                raise TypeError(f"the data are {batch.x.dtype}, but the feature map's {name} is {parameter.dtype}")
+        if not any(parameter.requires_grad for parameter in feature_map.parameters()):
+            raise ValueError("the feature map has no trainable parameters")
+        self.probe = batch.x
         with torch.no_grad():
-            basis = checks.matrix("the feature map's output", feature_map.basis(batch.x), rows=len(batch.x))
+            basis = checks.matrix("the feature map's output", feature_map.basis(self.probe), rows=len(batch.x))
+        self.varied = _varies(basis)
         criterion.prepare(basis, batch.targets)
         self.size = settings.rows_per_batch(len(source), basis.shape[1], criterion)
         self.steps = len(source) // self.size
@@ -187,7 +210,6 @@ class _Run:
         self.max_epochs = min(MAX_EPOCHS, max(1, round(AUTO_STEPS / self.steps))) if isinstance(epochs, str) else epochs
         self.optimizer = torch.optim.Adam(self._groups(), maximize=criterion.higher_is_better, fused=True)
         self.plateau = self._plateau()
-        self.generator = torch.Generator().manual_seed(seed)
         self.order = self.generator.get_state()  # from which the present epoch draws its mini-batches
         self.epoch = 0  # epochs completed
         self.step = 0  # steps done in the present one
@@ -199,7 +221,7 @@ class _Run:
             "settings": asdict(settings),
             "feature map": _describe(feature_map),
             "criterion": _describe(criterion),
-            "seed": seed,
+            "seed": int(seed),
             "data": f"{len(source)} rows with checksum {source.fingerprint()}",
         }
         if path is not None and os.path.exists(path):
@@ -208,8 +230,6 @@ class _Run:
     def _groups(self) -> list[dict]:
         """One group a parameter: its learning rate, and Adam's epsilon, in units of its own size."""
         parameters = {f"map.{name}": p for name, p in self.map.named_parameters() if p.requires_grad}
-        if not parameters:
-            raise ValueError("the feature map has no trainable parameters")
         scales = {f"map.{name}": scale for name, scale in self.map.scales().items()}
         for name, p in self.criterion.named_parameters():
             parameters[f"criterion.{name}"], scales[f"criterion.{name}"] = p, rms(p)
@@ -286,6 +306,9 @@ class _Run:
         for name, parameter in self.map.named_parameters():
             if not bool(torch.isfinite(parameter).all()):
                 raise _Diverged(f"the parameter {name} holds NaN or infinite values")
+        with torch.no_grad():
+            if self.varied and not _varies(self.map.basis(self.probe)):
+                raise _Diverged("the features have become constant, as if all parameters had left the data")
         if self.history:
             first = self.history[0].criterion
             if mean < first / 10 if self.criterion.higher_is_better else mean > 10 * first:
@@ -306,20 +329,16 @@ class _Run:
     def _state(self) -> tuple[dict, dict]:
         """Return the arrays and the JSON of the run as it now is."""
         optimizer = self.optimizer.state_dict()
-        trees = {
-            "map": self.map.state_dict(),
-            "criterion": self.criterion.state_dict(),
-            "optimizer": optimizer["state"],
-        }
-        arrays = {name: a.clone() for key, tree in trees.items() for name, a in files.flatten(key, tree).items()}
+        arrays = files.flatten("map", self.map.state_dict()) | files.flatten("criterion", self.criterion.state_dict())
+        arrays |= files.flatten("optimizer", optimizer["state"]) | {"order": self.order}
         meta = {
             "identity": self.identity,
-            "groups": copy.deepcopy(optimizer["param_groups"]),
-            "plateau": None if self.plateau is None else copy.deepcopy(self.plateau.state_dict()),
+            "groups": optimizer["param_groups"],
+            "plateau": None if self.plateau is None else self.plateau.state_dict(),
             "progress": {name: getattr(self, name) for name in _PROGRESS},
             "history": [asdict(record) for record in self.history],
         }
-        return {name: array.clone() for name, array in arrays.items()}, meta
+        return {name: array.clone() for name, array in arrays.items()}, copy.deepcopy(meta)
 
     def _restore(self, arrays: dict, meta: dict) -> None:
         self.map.load_state_dict(files.branch("map", arrays))
@@ -349,9 +368,11 @@ class _Run:
                     f"{self.path} is the checkpoint of another run: its {name} is {identity.get(name)!r}, here it is "
                     f"{here!r}; give another checkpoint path, or delete the file to start afresh"
                 )
+        before = self._state()
         try:
             self._restore(arrays, meta)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            self._restore(*before)
             raise files.FileError(f"{self.path} is damaged: {error}") from error
 
 
@@ -360,7 +381,7 @@ def cosine(step: int, steps: int, warmup: float) -> float:
     return min(1.0, (step + 1) / (warmup * steps + 1)) * 0.5 * (1 + math.cos(math.pi * step / steps))
 
 
-def moments_over(source: ArraySource, feature_map: FeatureMap) -> Moments:
+def moments_over(source: Source, feature_map: FeatureMap) -> Moments:
     """Return the moments of a map's basis and the targets over all rows of a source, in one pass of bounded memory."""
     with torch.no_grad():
         width = feature_map.basis(source.rows(slice(0, 1)).x).shape[1]
@@ -368,6 +389,14 @@ def moments_over(source: ArraySource, feature_map: FeatureMap) -> Moments:
         return reduce(add, (Moments.of(feature_map.basis(b.x), b.targets, b.sample_weight) for b in batches))
 
 
+def _varies(basis: Tensor) -> bool:
+    return bool((basis != basis[0]).any())
+
+
 def _describe(module: torch.nn.Module) -> str:
-    shapes = ", ".join(f"{name} {tuple(p.shape)}" for name, p in module.named_parameters())
-    return f"{type(module).__name__}({shapes})"
+    """Say what a module is made of: its parts with their plain attributes, and the shapes of its parameters."""
+    parts = [f"{name} {tuple(p.shape)}" for name, p in module.named_parameters()]
+    for name, part in module.named_modules():
+        plain = {k: v for k, v in vars(part).items() if isinstance(v, bool | int | float | str) and k != "training"}
+        parts.append(f"{name} {type(part).__name__} {plain}")
+    return "; ".join(parts)

@@ -222,7 +222,8 @@ class DiscernelClassifier(ClassifierMixin, Predictor):
 
     def _calibrate(self, source: Source) -> None:
         """Find the temperature of the probabilities on (at most 20000 of) the training rows."""
-        batch = source.rows(torch.linspace(0, len(source) - 1, min(len(source), CALIBRATION_ROWS)).long())
+        count = min(len(source), CALIBRATION_ROWS)
+        batch = source.rows(torch.arange(count) * len(source) // count)
         with torch.no_grad():
             scores = self.head_.scores(self.transformer_.feature_map_.basis(batch.x)) - self._threshold
         self._temperature = temperature(scores, batch.targets, batch.sample_weight, independent=self._multilabel)

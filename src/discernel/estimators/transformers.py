@@ -285,7 +285,7 @@ class LearnedFourier(LearnedMap):
         kernel = kernel_from_data(self.kernel, self.gamma, x, y, weight, generator)
         gamma = kernel.gamma.numpy()
         self.gamma_ = float(gamma) if gamma.ndim == 0 else gamma
-        return RandomFourier.sample(kernel.to(x), x.shape[1], self.n_components, generator)
+        return RandomFourier.sample(kernel, x.shape[1], self.n_components, generator, x.dtype)
 
     def _set_attributes(self, feature_map):
         super()._set_attributes(feature_map)
