@@ -2,6 +2,15 @@
 
 from discernel.criteria import CE, DI, LS, Criterion, discriminant_information
 from discernel.data import ArraySource, Source, SparseSource
+from discernel.estimators import (
+    DiscernelClassifier,
+    DiscernelRegressor,
+    LearnedFeatures,
+    LearnedFourier,
+    LearnedNystroem,
+    load,
+    save,
+)
 from discernel.feature_maps import FeatureMap, ModuleMap, Nystroem, RandomFourier
 from discernel.kernels import RBF, Cauchy, Kernel, Laplacian, Linear, Matern, Polynomial, make_kernel
 from discernel.landmarks import choose_landmarks
@@ -19,11 +28,16 @@ __all__ = [
     "ArraySource",
     "Cauchy",
     "Criterion",
+    "DiscernelClassifier",
+    "DiscernelRegressor",
     "DivergenceWarning",
     "EpochRecord",
     "FeatureMap",
     "Kernel",
     "Laplacian",
+    "LearnedFeatures",
+    "LearnedFourier",
+    "LearnedNystroem",
     "Linear",
     "Matern",
     "ModuleMap",
@@ -38,6 +52,8 @@ __all__ = [
     "Trainer",
     "choose_landmarks",
     "discriminant_information",
+    "load",
     "make_kernel",
     "moments_over",
+    "save",
 ]

@@ -2,7 +2,6 @@
 
 import json
 import os
-import secrets
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,9 +30,9 @@ def write(path: str | os.PathLike, kind: str, arrays: Mapping[str, Tensor], meta
 def write_bytes(path: str | os.PathLike, content: bytes) -> None:
     """Replace the file at `path` by `content` in one step that survives a crash."""
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    temporary = path.with_name(f".{path.name}.tmp")  # a fixed name: what a crash leaves is overwritten
     try:
-        with open(temporary, "xb") as file:
+        with open(temporary, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

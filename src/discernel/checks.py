@@ -9,10 +9,25 @@ import torch
 from torch import Tensor
 
 
-def number(name: str, value: Any) -> float:
+def instance(name: str, value: Any, kind: type) -> Any:
+    """Return `value`; it must be an instance of `kind`, one of the package's public classes."""
+    if not isinstance(value, kind):
+        got = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+        raise TypeError(f"{name} must be a discernel.{kind.__name__}, got {got}")
+    return value
+
+
+def boolean(name: str, value: Any) -> bool:
+    """Return `value`; it must be True or False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+    return value
+
+
+def number(name: str, value: Any, expected: str = "a number") -> float:
     """Return `value` as a float; it must be a finite number."""
     if not isinstance(value, Real) or isinstance(value, bool):
-        raise TypeError(f"{name} must be a number, got {value!r} ({type(value).__name__})")
+        raise TypeError(f"{name} must be {expected}, got {value!r} ({type(value).__name__})")
     if not math.isfinite(float(value)):
         raise ValueError(f"{name} must be finite, got {value!r}")
     return float(value)
@@ -20,7 +35,7 @@ def number(name: str, value: Any) -> float:
 
 def positive(name: str, value: Any) -> float:
     """Return `value` as a float; it must be a finite number above zero."""
-    if number(name, value) <= 0:
+    if number(name, value, "a positive number") <= 0:
         raise ValueError(f"{name} must be positive and finite, got {value!r}")
     return float(value)
 
@@ -49,9 +64,7 @@ def one_of(name: str, value: Any, options: Iterable[str]) -> str:
 
 def matrix(name: str, value: Any, *, rows: int | None = None, columns: int | None = None) -> Tensor:
     """Return `value`; it must be a finite floating-point matrix, not empty, and of the shape asked for."""
-    tensor(name, value)
-    if value.ndim != 2:
-        raise ValueError(f"{name} must have two dimensions (samples, columns), got shape {tuple(value.shape)}")
+    two_dimensional(name, tensor(name, value))
     if value.shape[0] == 0 or value.shape[1] == 0:
         raise ValueError(f"{name} is empty: its shape is {tuple(value.shape)}")
     if rows is not None and value.shape[0] != rows:
@@ -61,17 +74,50 @@ def matrix(name: str, value: Any, *, rows: int | None = None, columns: int | Non
     return value
 
 
-def tensor(name: str, value: Any) -> Tensor:
-    """Return `value`; it must be a finite floating-point tensor."""
+def samples(name: str, value: Any, like: Tensor, n_features: int) -> Tensor:
+    """Return `value`; it must be a matrix of so many features in the dtype of `like`. No entry of it is looked at."""
+    two_dimensional(name, floating(name, value))
+    if value.shape[1] != n_features:
+        raise ValueError(f"{name} has {value.shape[1]} features but must have {n_features}")
+    if value.dtype != like.dtype:
+        raise TypeError(f"{name} must be {like.dtype} as the feature map is, got {value.dtype}; convert with .to")
+    return value
+
+
+def two_dimensional(name: str, value: Tensor) -> Tensor:
+    """Return `value`; it must have two dimensions."""
+    if value.ndim != 2:
+        raise ValueError(f"{name} must have two dimensions (samples, columns), got shape {tuple(value.shape)}")
+    return value
+
+
+def floating(name: str, value: Any) -> Tensor:
+    """Return `value`; it must be a floating-point tensor."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}; convert with torch.as_tensor")
     if not value.is_floating_point():
         raise TypeError(f"{name} must be floating point, got {value.dtype}; convert with .float() or .double()")
+    return value
+
+
+def tensor(name: str, value: Any) -> Tensor:
+    """Return `value`; it must be a finite floating-point tensor."""
+    floating(name, value)
     # One pass, one scalar: a sum is finite unless an entry is not, or the sum overflows, which the second look settles.
     if not math.isfinite(value.detach().sum().item()) and not torch.isfinite(value).all():
         bad = int((~torch.isfinite(value)).sum())
         raise ValueError(f"{name} has {bad} entries that are NaN or infinite; remove or impute them first")
     return value
+
+
+def numbers(name: str, value: Any) -> Tensor:
+    """Return `value` as a finite floating-point tensor; what is not a tensor yet becomes one of float64."""
+    if not isinstance(value, Tensor):
+        try:
+            value = torch.tensor(value, dtype=torch.float64)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise TypeError(f"{name} must be made of numbers, got {value!r}") from error
+    return tensor(name, value)
 
 
 def weights(value: Any, rows: int) -> Tensor:

@@ -27,7 +27,7 @@ def demo(
 ) -> None:
     """Compare the paper's methods on scikit-learn's digits, in under a minute.
 
-    Learns 30 Nyström landmarks or Fourier frequencies by the Discriminant Information (DI), least squares (LS) and
+    Learns 20 Nyström landmarks or Fourier frequencies by the Discriminant Information (DI), least squares (LS) and
     cross-entropy (CE), beside random and k-means ones and an exact SVC. Saves the best learned model and two figures.
     """
     from rich.console import Console

@@ -1,5 +1,6 @@
 """The demonstration: every method of the paper on scikit-learn's digits, at the same small number of features."""
 
+import csv
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from discernel.estimators import DiscernelClassifier, LearnedFourier, LearnedNys
 from discernel.targets import Targets
 from discernel.training import Trainer, moments_over
 
-N_COMPONENTS = 30
+N_COMPONENTS = 20
 GAMMA = 0.1  # of features in [0, 1]; close to 1/(d·Var X)
 RHO = 1e-4
 IMAGE = (8, 8)
@@ -84,11 +85,15 @@ def run() -> Iterator[Row]:
 
 
 def keep(rows: list[Row], directory: Path) -> list[Path]:
-    """Save the best learned model and, if matplotlib is there, the two figures; return the files."""
+    """Save the best learned model, the table and, if matplotlib is there, the two figures; return the files."""
     directory.mkdir(parents=True, exist_ok=True)
     best = max((row for row in rows if isinstance(row.model, DiscernelClassifier)), key=lambda row: row.accuracy)
-    paths = [directory / "model.safetensors"]
+    paths = [directory / "model.safetensors", directory / "results.csv"]
     save(best.model, paths[0])
+    with open(paths[1], "w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(Row._fields[:-1])
+        table.writerows(row[:-1] for row in rows)
     try:
         import matplotlib as mpl
     except ImportError:
@@ -104,7 +109,7 @@ def keep(rows: list[Row], directory: Path) -> list[Path]:
     paths.append(directory / "accuracies.png")
     figure.savefig(paths[-1], dpi=150)
     learned = next(row.model.transformer_.components_ for row in rows if row.method == "DI Nyström")
-    figure, axes = plt.subplots(3, 10, figsize=(6.4, 2.3), layout="constrained")
+    figure, axes = plt.subplots(2, 10, figsize=(6.4, 1.7), layout="constrained")
     plots.landmark_images(axes, learned, IMAGE)
     figure.suptitle("Landmarks learned by DI", x=0.01, ha="left")
     paths.append(directory / "landmarks.png")

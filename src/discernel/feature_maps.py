@@ -55,8 +55,8 @@ class Nystroem(FeatureMap):
     kernel : Kernel
         The kernel; a trainable one is trained with the landmarks.
     rank : int, optional
-        Keep this many of the largest eigenvalues in φ (paper, section 3.2). Those at or below J·eps·λ_max with eps of
-        float64, or eps·λ_max of float32 landmarks, are dropped in any case: they are rounding. The basis and its gram always have J columns.
+        Keep this many of the largest eigenvalues in φ (paper, section 3.2). Those at or below J·eps·λ_max (float64)
+        are dropped in any case: they are rounding. The basis and its gram always have J columns.
 
     Examples
     --------

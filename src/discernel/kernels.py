@@ -23,8 +23,7 @@ class Kernel(nn.Module):
 
     def __init__(self, gamma: float | Sequence[float] | Tensor = 1.0, *, trainable: bool = False):
         super().__init__()
-        values = torch.as_tensor(gamma, dtype=torch.float64 if not isinstance(gamma, Tensor) else None)
-        checks.tensor("gamma", values)
+        values = checks.numbers("gamma", gamma)
         if values.ndim > 1 or values.numel() == 0 or not bool((values > 0).all()):
             raise ValueError(f"gamma must be a positive number, or one per feature; got {gamma!r}")
         self.metric = nn.Parameter(self._to_metric(values.detach().clone()), requires_grad=trainable)
@@ -39,12 +38,15 @@ class Kernel(nn.Module):
 
     def forward(self, x: Tensor, z: Tensor) -> Tensor:
         """Return k(x, z), a matrix with a row for each row of `x` and a column for each row of `z`."""
-        if x.shape[-1] != z.shape[-1]:
-            raise ValueError(f"x has {x.shape[-1]} features but the landmarks have {z.shape[-1]}")
-        if self.metric.ndim and len(self.metric) != z.shape[-1]:
-            raise ValueError(f"gamma has {len(self.metric)} values but the data have {z.shape[-1]} features")
+        checks.samples("x", x, z, z.shape[-1])
+        self.check_features(z.shape[-1])
         metric, origin = self.metric.to(z.dtype), self.origin(z)
         return self.formula((x - origin) * metric, (z - origin) * metric)
+
+    def check_features(self, n_features: int) -> None:
+        """Refuse data whose number of features is not that of gamma."""
+        if self.metric.ndim and len(self.metric) != n_features:
+            raise ValueError(f"gamma has {len(self.metric)} values but the data have {n_features} features")
 
     def origin(self, z: Tensor) -> Tensor | float:
         """Return a point that the inputs may be taken about without changing the kernel."""
@@ -70,6 +72,7 @@ class StationaryKernel(Kernel):
         dtype: torch.dtype | None = None,
     ) -> Tensor:
         """Return frequencies W (d×J), columns sampled from the spectral density: E cos(wᵀ(x − z)) = k(x, z)."""
+        self.check_features(n_features)
         metric = self.metric.detach().to(dtype or torch.get_default_dtype())
         raw = torch.empty(n_components, n_features, dtype=metric.dtype, device="cpu")
         return (self.sample_spectrum(raw, generator).to(metric.device) * metric).T.contiguous()
@@ -153,9 +156,9 @@ class Polynomial(Kernel):
     def __init__(self, gamma=1.0, degree: int = 3, coef0: float = 1.0, *, trainable: bool = False):
         super().__init__(gamma, trainable=trainable)
         self.degree = checks.positive_int("degree", degree)
-        if coef0 < 0:
+        self.coef0 = checks.number("coef0", coef0)
+        if self.coef0 < 0:
             raise ValueError(f"coef0 must not be negative, or the kernel is not positive definite; got {coef0!r}")
-        self.coef0 = float(coef0)
 
     def formula(self, x, z):
         """Return (⟨x, z⟩ + coef0)^degree."""

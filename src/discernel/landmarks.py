@@ -68,8 +68,8 @@ def distinct_rows(x: Tensor, sample_weight: Tensor | None = None) -> tuple[Tenso
     weight = torch.ones(len(x)) if sample_weight is None else sample_weight
     weight = weight.detach().cpu().double().numpy()
     present = np.flatnonzero(weight > 0)
-    # Rows are equal if a random hash of their bits is: far quicker than sorting rows. Numbers often end in zero bits, so
-    # what a product moves up is folded down again.
+    # Rows are equal if a random hash of their bits is: far quicker than sorting rows. Numbers often end in zero bits,
+    # so what a product moves up is folded down again.
     bits = (x.detach().cpu().numpy()[present] + 0.0).view(np.uint32).astype(np.uint64)
     factors = np.random.default_rng(0).integers(2**63, size=(2, bits.shape[1]), dtype=np.uint64) | np.uint64(1)
     bits *= factors[0]

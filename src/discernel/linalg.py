@@ -45,7 +45,8 @@ def solve_psd(a: Tensor, b: Tensor) -> Solution:
     """Return a⁺b for a symmetric positive semi-definite `a`.
 
     By Cholesky where the pivots show that `a` is safely regular, else by eigenvalues, of which those at or below
-    ``J · eps · λ_max`` are dropped, as `torch.linalg.pinv` does (which would keep large negative ones, that is, rounding).
+    ``J · eps · λ_max`` are dropped, as `torch.linalg.pinv` does (which would keep large negative ones,
+    though they are rounding).
 
     Examples
     --------
@@ -70,8 +71,8 @@ def solve_psd(a: Tensor, b: Tensor) -> Solution:
 def inverse_sqrt(a: Tensor, rank: int | None = None) -> Tensor:
     """Return U Σ^(-1/2), J×k, where U Σ Uᵀ is the compact eigendecomposition of the best rank-k approximation of `a`.
 
-    Eigenvalues at or below ``max(J · eps(float64), eps(a.dtype)) · λ_max`` are dropped, so k may be less than `rank`.
-    Largest eigenvalues come first. The derivative holds the rotation U fixed: it is that of the symmetric root a^(-1/2),
+    Eigenvalues at or below ``J · eps · λ_max`` (eps of float64) are dropped, so k may be less than `rank`.
+    The largest come first. The derivative holds the rotation U fixed: it is that of the symmetric root a^(-1/2),
     which exists also where eigenvalues coincide, and is exact for a loss
     that a rotation of the features leaves alone.
     """
@@ -93,10 +94,10 @@ def safe_cholesky(gram: Tensor) -> Tensor:
 class _InverseSqrt(torch.autograd.Function):
     @staticmethod
     def forward(ctx, a: Tensor, rank: int | None) -> Tensor:
-        values, vectors = torch.linalg.eigh(a.double())
+        b = a.double()
+        values, vectors = torch.linalg.eigh((b + b.T) / 2)  # a float32 kernel matrix is not quite symmetric
         values, vectors = values.flip(0), vectors.flip(1)
-        noise = max(len(a) * torch.finfo(torch.float64).eps, torch.finfo(a.dtype).eps)
-        k = int((values > noise * values[0]).sum())
+        k = int((values > cutoff(b, values[0])).sum())
         k = k if rank is None else min(k, rank)
         ctx.save_for_backward(values, vectors)
         ctx.k, ctx.dtype = k, a.dtype
