@@ -89,6 +89,12 @@ def test_libraries_are_imported_where_they_belong(path):
 
 
 @each_file
+def test_matplotlib_is_imported_only_when_drawing(path):
+    top = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert not [node.lineno for node in top if "matplotlib" in ast.unparse(node)]
+
+
+@each_file
 def test_nothing_unpickles_evaluates_or_starts_a_shell(path):
     assert not {name for name in imports(path) if name.split(".")[0] in FORBIDDEN_MODULES}
     for call in calls(path):

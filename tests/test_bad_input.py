@@ -142,6 +142,8 @@ CASES = {
     ),
     "gamma of one feature in Fourier": (lambda: fourier(RBF([1.0])), ValueError, "gamma has 1 values .* 3 features"),
     "other features in a kernel": (lambda: RBF(1.0)(X, X[:, :2]), ValueError, "x has 3 features but .* 2"),
+    "z a vector in a kernel": (lambda: RBF(1.0)(X, X[0]), ValueError, r"z must have two dimensions.*\(3,\)"),
+    "z an array in a kernel": (lambda: RBF(1.0)(X, X.numpy()), TypeError, "z must be a torch.Tensor, got ndarray"),
     "kernel unknown": (lambda: make_kernel("gauss"), ValueError, "kernel must be one of 'rbf', .*; got 'gauss'"),
     "kernel None": (lambda: make_kernel(None), ValueError, "kernel must be one of 'rbf', .*; got None"),
     "nu": (lambda: Matern(1.0, nu=1.0), ValueError, "nu must be 0.5, 1.5 or 2.5; got 1.0"),
@@ -163,8 +165,8 @@ CASES = {
     "kernel a name": (lambda: nystroem("rbf"), (TypeError, ValueError), "kernel must be .*'?rbf|str"),
     "rank above the landmarks": (lambda: nystroem(rank=5), ValueError, "rank must be at most .* 4; got 5"),
     "rank zero": (lambda: nystroem(rank=0), ValueError, "rank must be at least 1, got 0"),
-    "rank a fraction": (lambda: nystroem(rank=2.0), TypeError, r"rank must be a whole number .*2.0 \(float\)"),
-    "rank a bool": (lambda: nystroem(rank=True), TypeError, r"rank must be a whole number .*True \(bool\)"),
+    "rank a fraction": (lambda: nystroem(rank=2.0), TypeError, r"rank must be a whole number.*2.0 \(float\)"),
+    "rank a bool": (lambda: nystroem(rank=True), TypeError, r"rank must be a whole number.*True \(bool\)"),
     "frequencies a vector": (lambda: RandomFourier(X[0], X[0]), ValueError, "frequencies must have two dimensions"),
     "phases of another shape": (
         lambda: RandomFourier(X, torch.ones(4)),
@@ -222,6 +224,11 @@ CASES = {
         (TypeError, ValueError),
         "y .*(NaN|float)",
     ),
+    "class NaN among objects": (
+        lambda: Targets.classes(np.array([1, NAN, 2], dtype=object)),
+        ValueError,
+        "y has entries that are NaN",
+    ),
     "scaling unknown": (lambda: Targets.classes(Y, "fisher"), ValueError, "scaling must be one of .*'fisher'"),
     **{
         f"class weight {what}": (
@@ -277,6 +284,11 @@ CASES = {
         "x must be floating point.*int",
     ),
     "sparse but dense": (lambda: SparseSource(X.numpy(), Targets.classes(Y)), TypeError, "x must be .*sparse.*ndarray"),
+    "sparse by columns": (
+        lambda: SparseSource(sparse.csc_array(X.numpy()), Targets.classes(Y)),
+        TypeError,
+        "x must be a scipy.sparse CSR .*got csc_array",
+    ),
     # settings
     **{
         f"{name} {value!r}": (lambda name=name, value=value: Trainer(**{name: value}), error, f"{name} must .*got ")

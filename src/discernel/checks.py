@@ -24,19 +24,23 @@ def boolean(name: str, value: Any) -> bool:
     return value
 
 
-def number(name: str, value: Any, expected: str = "a number") -> float:
+def number(name: str, value: Any) -> float:
     """Return `value` as a float; it must be a finite number."""
-    if not isinstance(value, Real) or isinstance(value, bool):
-        raise TypeError(f"{name} must be {expected}, got {value!r} ({type(value).__name__})")
-    if not math.isfinite(float(value)):
+    if not math.isfinite(_real(name, value, "a number")):
         raise ValueError(f"{name} must be finite, got {value!r}")
     return float(value)
 
 
 def positive(name: str, value: Any) -> float:
     """Return `value` as a float; it must be a finite number above zero."""
-    if number(name, value, "a positive number") <= 0:
+    if not 0 < _real(name, value, "a positive number") < math.inf:
         raise ValueError(f"{name} must be positive and finite, got {value!r}")
+    return float(value)
+
+
+def _real(name: str, value: Any, expected: str) -> float:
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise TypeError(f"{name} must be {expected}, got {value!r} ({type(value).__name__})")
     return float(value)
 
 
@@ -64,7 +68,8 @@ def one_of(name: str, value: Any, options: Iterable[str]) -> str:
 
 def matrix(name: str, value: Any, *, rows: int | None = None, columns: int | None = None) -> Tensor:
     """Return `value`; it must be a finite floating-point matrix, not empty, and of the shape asked for."""
-    two_dimensional(name, tensor(name, value))
+    floating_matrix(name, value)
+    tensor(name, value)
     if value.shape[0] == 0 or value.shape[1] == 0:
         raise ValueError(f"{name} is empty: its shape is {tuple(value.shape)}")
     if rows is not None and value.shape[0] != rows:
@@ -74,19 +79,19 @@ def matrix(name: str, value: Any, *, rows: int | None = None, columns: int | Non
     return value
 
 
-def samples(name: str, value: Any, like: Tensor, n_features: int) -> Tensor:
-    """Return `value`; it must be a matrix of so many features in the dtype of `like`. No entry of it is looked at."""
-    two_dimensional(name, floating(name, value))
-    if value.shape[1] != n_features:
-        raise ValueError(f"{name} has {value.shape[1]} features but must have {n_features}")
+def samples(name: str, value: Any, owner: str, like: Tensor) -> Tensor:
+    """Return `value`; it must be a matrix of the features and dtype of the owner's. No entry of it is looked at."""
+    floating_matrix(name, value)
+    if value.shape[1] != like.shape[1]:
+        raise ValueError(f"{name} has {value.shape[1]} features but {owner} have {like.shape[1]}")
     if value.dtype != like.dtype:
-        raise TypeError(f"{name} must be {like.dtype} as the feature map is, got {value.dtype}; convert with .to")
+        raise TypeError(f"{name} must be {like.dtype} as {owner} are, got {value.dtype}; convert with .to")
     return value
 
 
-def two_dimensional(name: str, value: Tensor) -> Tensor:
-    """Return `value`; it must have two dimensions."""
-    if value.ndim != 2:
+def floating_matrix(name: str, value: Any) -> Tensor:
+    """Return `value`; it must be a floating-point matrix. No entry of it is looked at."""
+    if floating(name, value).ndim != 2:
         raise ValueError(f"{name} must have two dimensions (samples, columns), got shape {tuple(value.shape)}")
     return value
 

@@ -188,7 +188,7 @@ class CE(Criterion):
 
     def __init__(self, independent: bool = False):
         super().__init__()
-        self.independent = independent
+        self.independent = checks.boolean("independent", independent)
 
     def prepare(self, basis, targets):
         """Start the linear layer at zero."""

@@ -5,7 +5,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from scipy import sparse
 from torch import Tensor
 
 from discernel import checks
@@ -30,6 +32,13 @@ class Source(ABC):
     def features(self, index) -> Tensor:
         """Return the features of the rows at `index`, an index tensor or a slice."""
 
+    def _keep(self, targets: Targets, sample_weight: Tensor | None, n_rows: int, like: Tensor) -> None:
+        """Check what goes with the rows of features, and put it where they are."""
+        if len(checks.instance("targets", targets, Targets)) != n_rows:
+            raise ValueError(f"targets must have {n_rows} rows, one for each row of x; got {len(targets)}")
+        self.targets = targets.to(like)
+        self.sample_weight = None if sample_weight is None else checks.weights(sample_weight, n_rows).to(like)
+
     def __len__(self) -> int:
         return len(self.targets)
 
@@ -44,6 +53,7 @@ class Source(ABC):
         With a `generator`, exactly `size` rows each in an order drawn from it, the tail left out, from batch number
         `skip` on; without one, all rows in their own order, the last batch being the rest.
         """
+        checks.positive_int("size", size)
         if generator is None or size >= len(self):
             for start in range(skip * size, len(self), size):
                 yield self.rows(slice(start, start + size))
@@ -75,11 +85,8 @@ class ArraySource(Source):
         checks.tensor("x", x)
         if x.ndim < 2 or 0 in x.shape:
             raise ValueError(f"x must have a row for each sample and at least one feature, got shape {tuple(x.shape)}")
-        if len(targets) != len(x):
-            raise ValueError(f"targets must have {len(x)} rows, one for each row of x; got {len(targets)}")
         self.x = x
-        self.targets = targets.to(x)
-        self.sample_weight = None if sample_weight is None else checks.weights(sample_weight, len(x)).to(x)
+        self._keep(targets, sample_weight, len(x), x)
 
     def features(self, index) -> Tensor:
         """Return the rows at `index`; a slice is not copied."""
@@ -102,12 +109,11 @@ class SparseSource(Source):
     """
 
     def __init__(self, x: Any, targets: Targets, sample_weight: Tensor | None = None, device="cpu"):
-        if len(targets) != x.shape[0]:
-            raise ValueError(f"targets must have {x.shape[0]} rows, one for each row of x; got {len(targets)}")
+        if not sparse.issparse(x) or x.format != "csr":
+            raise TypeError(f"x must be a scipy.sparse CSR matrix or array, got {type(x).__name__}")
+        checks.tensor("x", torch.from_numpy(np.require(x.data, requirements="W")))  # torch warns of read-only memory
         self.x, self.device = x, device
-        like = self.features(slice(0, 1))
-        self.targets = targets.to(like)
-        self.sample_weight = None if sample_weight is None else checks.weights(sample_weight, len(targets)).to(like)
+        self._keep(targets, sample_weight, x.shape[0], self.features(slice(0, 1)))
 
     def features(self, index) -> Tensor:
         """Return the rows at `index`, dense."""

@@ -70,12 +70,13 @@ class Nystroem(FeatureMap):
     def __init__(self, landmarks: Tensor, kernel: Kernel, rank: int | None = None):
         super().__init__()
         checks.matrix("landmarks", landmarks)
+        checks.instance("kernel", kernel, Kernel).check_features(landmarks.shape[1])
         if rank is not None and checks.positive_int("rank", rank) > len(landmarks):
             raise ValueError(f"rank must be at most the number of landmarks, {len(landmarks)}; got {rank}")
         self.landmarks = nn.Parameter(landmarks.detach().clone())
         self.kernel = copy.deepcopy(kernel).to(landmarks)
         self.rank = rank
-        self._cached: tuple[tuple, Tensor] | None = None
+        self._cached: tuple[list[Tensor], Tensor] | None = None
 
     def basis(self, x: Tensor) -> Tensor:
         """Return G = k(x, X_r)."""
@@ -101,8 +102,8 @@ class Nystroem(FeatureMap):
         return self.basis(x) @ self.normalization()
 
     def scales(self) -> dict[str, float]:
-        """Return the spread of the landmarks about their mean, which shifting the data leaves alone."""
-        spread = self.landmarks.detach().double().std(0, correction=0).square().mean().sqrt().item()
+        """Return three standard deviations of the landmarks, which shifting the data leaves alone."""
+        spread = 3 * self.landmarks.detach().double().std(0, correction=0).square().mean().sqrt().item()
         return super().scales() | ({"landmarks": spread} if spread > 0 else {})
 
 
@@ -144,6 +145,7 @@ class RandomFourier(FeatureMap):
         dtype: torch.dtype | None = None,
     ) -> "RandomFourier":
         """Return a map whose features approximate `kernel`: E φ(x)ᵀφ(z) = k(x, z)."""
+        checks.instance("kernel", kernel, Kernel)
         if not isinstance(kernel, StationaryKernel):
             name = type(kernel).__name__
             raise ValueError(f"kernel must be shift-invariant to have Fourier features; {name} is not: use Nystroem")
@@ -155,8 +157,7 @@ class RandomFourier(FeatureMap):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return φ(x), n×J."""
-        if x.shape[-1] != len(self.frequencies):
-            raise ValueError(f"x has {x.shape[-1]} features but the map was made for {len(self.frequencies)}")
+        checks.samples("x", x, "the frequencies", self.frequencies.T)
         return torch.addmm(self.phases, x, self.frequencies).cos() * math.sqrt(2 / len(self.phases))
 
     def scales(self) -> dict[str, float]:

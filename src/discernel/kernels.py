@@ -38,8 +38,8 @@ class Kernel(nn.Module):
 
     def forward(self, x: Tensor, z: Tensor) -> Tensor:
         """Return k(x, z), a matrix with a row for each row of `x` and a column for each row of `z`."""
-        checks.samples("x", x, z, z.shape[-1])
-        self.check_features(z.shape[-1])
+        checks.samples("x", x, "the landmarks", checks.floating_matrix("z", z))
+        self.check_features(z.shape[1])
         metric, origin = self.metric.to(z.dtype), self.origin(z)
         return self.formula((x - origin) * metric, (z - origin) * metric)
 

@@ -45,6 +45,8 @@ def choose_landmarks(
     checks.one_of("init", init, INITS)
     if n_components > len(x):
         raise ValueError(f"n_components must be at most the number of samples, {len(x)}; got {n_components}")
+    if sample_weight is not None:
+        checks.weights(sample_weight, rows=len(x))
     rows, weight = distinct_rows(x, sample_weight)
     if n_components > len(rows):
         raise ValueError(f"n_components is {n_components}, but the data have only {len(rows)} distinct rows")

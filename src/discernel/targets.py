@@ -48,15 +48,22 @@ class Targets:
         y = np.asarray(y)
         if y.ndim != 1 or len(y) == 0:
             raise ValueError(f"y must be one-dimensional and not empty, got shape {y.shape}")
-        if y.dtype.kind == "f" and not np.isfinite(y).all():
+        try:
+            names, codes = np.unique(y, return_inverse=True)
+        except TypeError as error:
+            kinds = ", ".join(sorted({type(label).__name__ for label in y}))
+            raise TypeError(f"y must have a class for each sample, all of one sortable type; got {kinds}") from error
+        if (names != names).any() or (names.dtype.kind == "f" and np.isinf(names).any()):
             raise ValueError("y has entries that are NaN or infinite; every sample needs a class")
-        names, codes = np.unique(y, return_inverse=True)
         if len(names) < 2:
             raise ValueError(f"y must have at least two classes to tell apart, got one: {names[0]!r}")
         scale = None
         if scaling == "unit":
-            counts = np.bincount(codes, weights=sample_weight, minlength=len(names))
-            scale = torch.from_numpy(counts.astype(np.float64)).rsqrt()
+            weight = torch.ones(len(y)) if sample_weight is None else checks.numbers("sample_weight", sample_weight)
+            counts = np.bincount(codes, checks.weights(weight, rows=len(y)).detach().cpu().double().numpy())
+            if not counts.all():
+                raise ValueError(f"sample_weight must not be zero for a whole class, as for {names[counts == 0]}")
+            scale = torch.from_numpy(counts).rsqrt()
         return cls("classes", torch.from_numpy(codes), len(names), names, scale)
 
     @classmethod

@@ -108,8 +108,7 @@ class Trainer:
             checked = checks.one_of(name, value, rules) if isinstance(value, str) else checks.positive_int(name, value)
             setattr(self, name, checked)
         self.learning_rate = checks.positive("learning_rate", self.learning_rate)
-        if not isinstance(self.relative, bool):
-            raise TypeError(f"relative must be True or False, got {self.relative!r}")
+        checks.boolean("relative", self.relative)
         checks.one_of("schedule", self.schedule, SCHEDULES)
         self.warmup = checks.number("warmup", self.warmup)
         if not 0 <= self.warmup < 1:
@@ -179,14 +178,12 @@ class Trainer:
 class _Run:
     """A training run: the loop, and everything that a checkpoint has to hold."""
 
+    path: Any  # of the checkpoint, or None
+
     def __init__(self, settings: Trainer, feature_map, criterion, source, seed, path):
-        for name, value, kind in (
-            ("feature_map", feature_map, FeatureMap),
-            ("criterion", criterion, Criterion),
-            ("source", source, Source),
-        ):
-            if not isinstance(value, kind):
-                raise TypeError(f"{name} must be a discernel.{kind.__name__}, got {value!r}")
+        checks.instance("feature_map", feature_map, FeatureMap)
+        checks.instance("criterion", criterion, Criterion)
+        checks.instance("source", source, Source)
         if path is not None and not Path(path).absolute().parent.is_dir():
             raise FileNotFoundError(
                 f"the checkpoint's directory {str(Path(path).parent)!r} is not there: make it first"

@@ -56,7 +56,7 @@ def _describe(estimator) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise ValueError(f"this {type(estimator).__name__} is not fitted yet: call fit before save")
     params = {name: _param(name, value) for name, value in estimator.get_params(deep=False).items()}
     fitted = {name: getattr(estimator, name) for name in FITTED if hasattr(estimator, name)}
-    meta = {"class": type(estimator).__name__, "params": params, "fitted": fitted}
+    meta: dict[str, Any] = {"class": type(estimator).__name__, "params": params, "fitted": fitted}
     meta["history"] = [asdict(record) for record in estimator.history_]
     for name in ("classes_", "feature_names_in_"):
         if hasattr(estimator, name):

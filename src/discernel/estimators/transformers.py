@@ -327,7 +327,7 @@ class LearnedFeatures(LearnedMap):
     def _start(self, source, y, generator):
         if self.module is None:  # something to start with: one hidden layer of 100
             n_features = source.features(slice(0, 1)).shape[1]
-            layer = nn.utils.skip_init(nn.Linear, n_features, 100)
+            layer: Any = nn.utils.skip_init(nn.Linear, n_features, 100)
             nn.init.kaiming_uniform_(layer.weight, 5**0.5, generator=generator)
             nn.init.zeros_(layer.bias)
             return ModuleMap(nn.Sequential(layer, nn.Tanh()))
