@@ -5,6 +5,11 @@ READY := .venv/.ready
 
 .PHONY: demo test test-slow lint clean
 
+# The README's picture and the table behind it.
+docs/images/accuracies.png: $(READY)
+	$(PY) -m discernel demo --out docs/images
+	rm docs/images/model.safetensors
+
 demo: $(READY)
 	$(PY) -m discernel demo
 

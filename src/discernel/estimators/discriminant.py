@@ -1,0 +1,454 @@
+"""Discriminant analysis, linear and kernel, with scikit-learn's contract: one eigenproblem, in different subspaces."""
+
+import dataclasses
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from torch import Tensor
+
+from discernel import checks
+from discernel.data import Source
+from discernel.discriminant import (
+    Components,
+    discriminant_components,
+    penalty,
+    principal_components,
+    whitening,
+    within_class,
+)
+from discernel.estimators.transformers import CHUNK, as_tensor, encode, kernel_from_data, make_source, sample
+from discernel.feature_maps import FeatureMap, Nystroem
+from discernel.landmarks import INITS, choose_landmarks, distinct_rows
+from discernel.targets import SCALINGS, Targets
+from discernel.training import moments_over
+
+EXACT_ROWS = 5000  # as many rows may all be landmarks: kernel matrix, scatter and their factors then take some 1.5 GB
+GAMMA_RULES = ("scale", "median", "cv")
+
+
+class Subspace(FeatureMap):
+    """Where the eigenproblem is solved: columns g(x) and their root T, φ(x) = g(x)T, in float64 whatever `x` is.
+
+    A kernel's columns k(x, X_r) get the root of k(X_r, X_r), and so orthonormal features: moments of the columns
+    themselves would square a condition number that is large enough as it is.
+    """
+
+    def __init__(self, columns: Callable[[Tensor], Tensor], root: Tensor | None = None):
+        super().__init__()
+        self.columns, self.root = columns, root
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return φ(x)."""
+        columns = self.columns(x.double())
+        return columns if self.root is None else columns @ self.root
+
+    def lift(self, scalings: Tensor) -> Tensor:
+        """Return what multiplies the columns, given what multiplies φ."""
+        return scalings if self.root is None else self.root @ scalings
+
+
+class DiscriminantAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """What the discriminant analyses share. A subclass says in which columns of numbers they look for components."""
+
+    # What every subclass has.
+    n_components: int | None
+    rho: float
+    scaling: str
+    random_state: Any
+
+    @abstractmethod
+    def _subspace(self, source: Source, y, generator: torch.Generator) -> tuple[Subspace, Callable[[Tensor], Tensor]]:
+        """Return the subspace, and the mean of its columns as a function of the mean of φ."""
+
+    @abstractmethod
+    def _columns(self, x: Tensor) -> Tensor:
+        """Return what `mean_` is subtracted from and `scalings_` multiplies."""
+
+    def fit(self, X, y=None, sample_weight=None):
+        """Find the components.
+
+        Parameters
+        ----------
+        X : array, data frame or CSR matrix (n, d)
+            The data.
+        y : array (n,) or (n, L), optional
+            Classes, an indicator matrix of labels, or regression targets. None: every sample is its own class.
+        sample_weight : array (n,), optional
+            How often each row counts.
+        """
+        self._check_parameters()
+        X, y, weight = self._rows(X, y, sample_weight)
+        targets = Targets.values(np.zeros(X.shape[0])) if y is None else self._targets(y, weight)
+        source = make_source(X, targets, weight, "cpu")
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        with torch.no_grad():
+            subspace, mean_of = self._subspace(source, y, torch.Generator().manual_seed(seed))
+            moments = moments_over(source, subspace)
+            find = principal_components if y is None else discriminant_components
+            components = find(moments, self.rho)
+            k = self._count(len(components.information))
+            scalings = subspace.lift(self._scaled(components, moments.count)[:, :k]).numpy()
+            self.mean_ = mean_of(moments.basis_mean).numpy()
+        self.scalings_ = scalings * np.where(_largest(scalings) < 0, -1.0, 1.0)
+        self.explained_discriminant_information_ = components.information[:k].numpy()
+        self.discriminant_information_ = components.information.sum().item()
+        if targets.kind == "classes":
+            self.classes_ = targets.names
+        return self
+
+    def _check_parameters(self) -> None:
+        if self.n_components is not None:
+            checks.positive_int("n_components", self.n_components)
+        penalty(self.rho)
+        checks.one_of("scaling", self.scaling, SCALINGS)
+
+    def _rows(self, X, y, sample_weight):
+        """Return validated rows, targets and weights, without the rows of weight zero."""
+        options = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "ensure_min_samples": 2}
+        if y is None:
+            X = validate_data(self, X, **options)
+        else:
+            X, y = validate_data(self, X, y, multi_output=True, **options)
+        if sample_weight is None:
+            return X, y, None
+        weight = _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
+        present = np.flatnonzero(weight)
+        if len(present) == 0:
+            raise ValueError("sample_weight must have at least one positive weight")
+        return X[present], None if y is None else y[present], weight[present]
+
+    def _targets(self, y, weight) -> Targets:
+        if type_of_target(y, input_name="y", raise_unknown=True) in ("binary", "multiclass"):
+            return Targets.classes(np.ravel(y), self.scaling, weight)
+        targets = encode(y)
+        if targets.kind == "values" or self.scaling == "indicator":
+            return targets
+        counts = np.average(targets.data, axis=0, weights=weight) * (len(y) if weight is None else weight.sum())
+        return dataclasses.replace(targets, scale=torch.from_numpy(np.where(counts > 0, counts, 1.0)).rsqrt())
+
+    def _count(self, available: int) -> int:
+        if available == 0:
+            raise ValueError("nothing in X goes with y: the features are constant, or the targets are")
+        if self.n_components is not None and self.n_components > available:
+            warnings.warn(f"n_components is {self.n_components}, but there are {available}: using those")
+        return available if self.n_components is None else min(self.n_components, available)
+
+    def _scaled(self, components: Components, count: float) -> Tensor:
+        return components.scalings
+
+    def transform(self, X):
+        """Return the components of the rows, n×k, in batches of bounded memory."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=[np.float64, np.float32])
+        out = np.empty((X.shape[0], self._n_features_out), dtype=X.dtype)
+        step = max(1, CHUNK // len(self.mean_))
+        with torch.no_grad():
+            for start in range(0, len(out), step):
+                rows = X[start : start + step]
+                x = as_tensor(rows.toarray() if sp.issparse(rows) else rows).double()
+                out[start : start + step] = (self._columns(x).numpy() - self.mean_) @ self.scalings_
+        return out
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.scalings_.shape[1]
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.multi_output = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+class DCA(DiscriminantAnalysis):
+    """Discriminant Component Analysis: PCA with targets, or LDA with a ridge.
+
+    Finds the A (d×k) that maximises tr(AᵀS_B A) subject to Aᵀ(S̄ + ρI)A = I, eq. (DCA) of the paper, where S̄ is the
+    scatter of the features and S_B = X̄ᵀY YᵀX̄ that between the classes. As ρ → 0 the components are LDA's; where every
+    sample is its own class (``y=None``) they are PCA's, up to the lengths of the columns.
+
+    After `LearnedNystroem`, this is Kernel DCA in the learned subspace.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        The number of components, k. By default all that carry information: at most one less than the classes, one for
+        each regression target or label, the rank of X if ``y=None``.
+    rho : float
+        The ridge penalty, absolute as in the paper: twice the rows feel it half as much. Zero gives LDA.
+    scaling : {"unit", "indicator"}
+        The columns of Y for classes and labels: of unit norm, by which S_B is Fisher's between-class scatter and all
+        classes weigh the same; or raw indicators, as in the paper's experiments. Regression targets are taken as they
+        are.
+
+    Attributes
+    ----------
+    scalings_ : ndarray (d, k)
+        A, the most informative component first; the components of x are (x − mean_)A.
+    mean_ : ndarray (d,)
+        The mean of the training rows.
+    explained_discriminant_information_ : ndarray (k,)
+        The Discriminant Information of each component: of classes with unit columns, between zero and one.
+    discriminant_information_ : float
+        DI, their sum over all components, also those beyond `n_components`.
+    classes_ : ndarray (L,)
+        The classes, if y has classes.
+
+    See Also
+    --------
+    KernelDCA : The same in the feature space of a kernel.
+
+    Notes
+    -----
+    The moments take one pass over the data and O(n d²) time; if there are fewer rows than features, O(n² d). The
+    components have sums of squares, not variances, of at most one over the training rows: where the scale matters to
+    what comes after, let a StandardScaler come between.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> dca = DCA().fit(X, y)
+    >>> dca.transform(X).shape
+    (150, 2)
+    >>> dca.explained_discriminant_information_.round(3)
+    array([0.97 , 0.222])
+    """
+
+    random_state = 0  # nothing here is random
+
+    def __init__(self, n_components=None, *, rho=1e-4, scaling="unit"):
+        self.n_components = n_components
+        self.rho = rho
+        self.scaling = scaling
+
+    def _subspace(self, source, y, generator):
+        if len(source) >= source.features(slice(0, 1)).shape[1]:
+            return Subspace(self._columns), lambda mean: mean
+        rows = source.rows(slice(None))  # fewer rows than features: look in the span of the rows
+        x = rows.x.double()
+        weight = torch.ones(len(x)) if rows.sample_weight is None else rows.sample_weight
+        mean = weight.double() @ x / weight.double().sum()
+        x = x - mean
+        return Subspace(self._columns, x.T @ whitening(x @ x.T)), lambda _: mean
+
+    def _columns(self, x):
+        return x
+
+
+class KernelDCA(DiscriminantAnalysis):
+    """Kernel Discriminant Component Analysis: Kernel PCA with targets, exact or in a Nyström subspace.
+
+    Finds the A (J×k) that maximises tr(AᵀḠᵀY YᵀḠA) subject to Aᵀ(ḠᵀḠ + ρB)A = I, eq. (KDI) of the paper, where
+    G = k(X, X_r) and B = k(X_r, X_r). If the landmarks X_r are all training rows, this is eq. (KDCA). Where every
+    sample is its own class (``y=None``) the components are those of Kernel PCA, up to the lengths of the columns.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        The number of components, k. By default all that carry information: at most one less than the classes, one for
+        each regression target or label, the rank of the kernel matrix if ``y=None``.
+    kernel : str or Kernel
+        "rbf", "laplacian", "matern", "cauchy", "polynomial", "linear" or a `discernel.Kernel`.
+    gamma : float, array, "scale", "median" or "cv"
+        The bandwidth, one number or one per feature, or a rule that finds one number: see `discernel.estimators.gamma`.
+    rho : float
+        The ridge penalty, absolute as in the paper: twice the rows feel it half as much.
+    n_landmarks : int, optional
+        None: exact, all distinct training rows are landmarks, of which there may be 5000; O(n³) time and O(n²) memory.
+        A number J: in the span of so many of them, in O(n J²) time and O(J²) memory besides the data.
+    init : {"uniform", "kmeans"}
+        How `n_landmarks` are chosen.
+    scaling : {"unit", "indicator"}
+        The columns of Y for classes and labels: of unit norm, by which S_B is Fisher's between-class scatter and all
+        classes weigh the same; or raw indicators, as in the paper's experiments. Regression targets are taken as they
+        are.
+    random_state : int, RandomState or None
+        Decides the landmarks, and the rows that gamma is chosen by.
+
+    Attributes
+    ----------
+    landmarks_ : ndarray (J, d)
+        X_r.
+    scalings_ : ndarray (J, k)
+        A, the most informative component first; the components of x are (k(x, landmarks_) − mean_)A.
+    mean_ : ndarray (J,)
+        The mean of k(x, landmarks_) over the training rows.
+    explained_discriminant_information_ : ndarray (k,)
+        The Discriminant Information of each component: of classes with unit columns, between zero and one.
+    discriminant_information_ : float
+        DI, their sum over all components, also those beyond `n_components`.
+    classes_ : ndarray (L,)
+        The classes, if y has classes.
+    gamma_ : float or ndarray (d,)
+        Gamma as given or found.
+
+    See Also
+    --------
+    DCA : The same in the features themselves; after `LearnedNystroem`, in a learned subspace.
+    KernelDiscriminantAnalysis : The same components, scaled as LDA's.
+
+    Notes
+    -----
+    Computed in float64, whatever the precision of the data; float32 data give float32 components. These have sums of
+    squares, not variances, of at most one over the training rows: where the scale matters to what comes after, let a
+    StandardScaler come between.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_circles
+    >>> X, y = make_circles(200, factor=0.5, noise=0.05, random_state=0)
+    >>> DCA().fit(X, y).discriminant_information_ < 0.01  # no straight line tells the circles apart
+    True
+    >>> KernelDCA().fit(X, y).explained_discriminant_information_.round(2)
+    array([1.])
+    """
+
+    def __init__(
+        self,
+        n_components=None,
+        *,
+        kernel="rbf",
+        gamma="scale",
+        rho=1e-4,
+        n_landmarks=None,
+        init="uniform",
+        scaling="unit",
+        random_state=None,
+    ):
+        self.n_components = n_components
+        self.kernel = kernel
+        self.gamma = gamma
+        self.rho = rho
+        self.n_landmarks = n_landmarks
+        self.init = init
+        self.scaling = scaling
+        self.random_state = random_state
+
+    def _check_parameters(self):
+        super()._check_parameters()
+        if self.n_landmarks is not None:
+            checks.positive_int("n_landmarks", self.n_landmarks)
+        checks.one_of("init", self.init, INITS)
+        if isinstance(self.gamma, str):
+            checks.one_of("gamma", self.gamma, GAMMA_RULES)
+
+    def _subspace(self, source, y, generator):
+        if self.n_landmarks is None and len(source) > EXACT_ROWS:
+            raise ValueError(
+                f"X has {len(source)} rows, and exact kernel components are for at most {EXACT_ROWS}; "
+                "set n_landmarks, such as n_landmarks=1000, to find them in a subspace"
+            )
+        x, weight, y = sample(source, y, generator)
+        kernel = kernel_from_data(self.kernel, self.gamma, x, y, weight, generator)
+        landmarks = self._landmarks(x, weight, generator)
+        self.feature_map_ = Nystroem(landmarks.double(), kernel).requires_grad_(False)
+        self.landmarks_ = landmarks.numpy()
+        gamma = self.feature_map_.kernel.gamma.numpy()
+        self.gamma_ = float(gamma) if gamma.ndim == 0 else gamma
+        gram = self.feature_map_.gram()
+        root = whitening(gram)
+        return Subspace(self._columns, root), lambda mean: gram @ (root @ mean)
+
+    def _landmarks(self, x, weight, generator) -> Tensor:
+        rows, _ = distinct_rows(x, weight)
+        if self.n_landmarks is None:
+            return x[rows]
+        if self.n_landmarks > len(rows):
+            warnings.warn(f"n_landmarks is {self.n_landmarks}, but there are {len(rows)} distinct rows: using those")
+        return choose_landmarks(x, min(self.n_landmarks, len(rows)), self.init, generator, weight)
+
+    def _columns(self, x):
+        return self.feature_map_.basis(x)
+
+
+class KernelDiscriminantAnalysis(KernelDCA):
+    """Kernel Discriminant Analysis: LDA in the feature space of a kernel.
+
+    Finds the A (J×k) that maximises |AᵀS_B A| / |Aᵀ(S_W + ρB)A|, where S_W and S_B are the within-class and the
+    between-class scatter of G = k(X, X_r), and B = k(X_r, X_r): eq. (LDA) of the paper with a ridge. The components are
+    those of `KernelDCA`, since S̄ = S_W + S_B, scaled as LDA's: with the within-class covariance (and its ridge) equal
+    to the identity. So the nearest class mean is LDA's prediction for equal priors.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        The number of components, k; by default one less than the classes.
+    kernel, gamma, rho, n_landmarks, init, random_state
+        As of `KernelDCA`. As ρ → 0 all rows of a class fall on one point, where the kernel can tell all rows apart.
+
+    Attributes
+    ----------
+    landmarks_, scalings_, mean_, explained_discriminant_information_, discriminant_information_, classes_, gamma_
+        As of `KernelDCA`. The ratio of the scatters is i/(1 − i) for a component of information i.
+
+    See Also
+    --------
+    sklearn.discriminant_analysis.LinearDiscriminantAnalysis : What this is with a linear kernel, as ρ → 0.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.neighbors import NearestCentroid
+    >>> from sklearn.pipeline import make_pipeline
+    >>> X, y = load_digits(return_X_y=True)
+    >>> model = make_pipeline(KernelDiscriminantAnalysis(n_landmarks=300, random_state=0), NearestCentroid())
+    >>> model.fit(X[:1200], y[:1200]).score(X[1200:], y[1200:]) > 0.95
+    True
+    """
+
+    scaling = "unit"
+
+    def __init__(
+        self,
+        n_components=None,
+        *,
+        kernel="rbf",
+        gamma="scale",
+        rho=1e-4,
+        n_landmarks=None,
+        init="uniform",
+        random_state=None,
+    ):
+        self.n_components = n_components
+        self.kernel = kernel
+        self.gamma = gamma
+        self.rho = rho
+        self.n_landmarks = n_landmarks
+        self.init = init
+        self.random_state = random_state
+
+    def _rows(self, X, y, sample_weight):
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        return super()._rows(X, y, sample_weight)
+
+    def _targets(self, y, weight):
+        check_classification_targets(y)
+        if np.ndim(y) == 2 and y.shape[1] > 1:
+            raise ValueError(f"y must have one class for each row, got shape {y.shape}; KernelDCA takes labels")
+        return super()._targets(y, weight)
+
+    def _scaled(self, components, count):
+        return within_class(components) * count**0.5
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.target_tags.multi_output = False
+        return tags
+
+
+def _largest(columns: np.ndarray) -> np.ndarray:
+    """Return the entry of largest magnitude of each column: its sign is made positive, as scikit-learn does."""
+    return np.take_along_axis(columns, np.abs(columns).argmax(0)[None], 0)[0]
