@@ -25,6 +25,7 @@ from discernel import (
     Trainer,
     moments_over,
 )
+from discernel.linalg import threads_for
 from discernel.training import cosine
 
 N, J, GAMMA = 300, 12, 0.05
@@ -435,3 +436,25 @@ def test_moments_over_batches_are_those_of_all_rows(weight):
     g = g - w @ g / w.sum()
     assert moments.count == w.sum()
     torch.testing.assert_close(moments.scatter, g.T * w @ g)
+
+
+@pytest.mark.parametrize(("work", "threads"), [(1e6, 1), (1e12, 2)])
+def test_small_steps_use_one_thread_and_the_setting_is_restored(work, threads):
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        with threads_for(work):
+            seen = torch.get_num_threads()
+        assert (seen, torch.get_num_threads()) == (threads, 2)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_the_callers_threads_are_its_own_between_epochs():
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        for _ in Trainer(2, 75).epochs(nystroem(), DI(), digits()):
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

@@ -53,7 +53,7 @@ def demo(
         style = "bold" if row.accuracy == best else None
         table.add_row(row.method, f"{100 * row.accuracy:.1f}", mse, f"{row.seconds:.1f}", style=style)
     console.print(table)
-    console.print("accuracy: a linear SVM on the features; MSE: ridge regression on them; both on the test rows")
+    console.print("Of the test rows: accuracy of a linear SVM on the features, MSE of ridge regression on them.")
     for path in demonstration.keep(rows, out):
         console.print(f"saved {path}", highlight=False, soft_wrap=True)
 

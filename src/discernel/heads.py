@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from discernel import checks
+from discernel.linalg import threads_for
 
 Passes = Callable[[], Iterable[tuple[Tensor, Tensor, Tensor | None]]]
 
@@ -89,7 +90,8 @@ def fit_linear(passes: Passes, loss: str, C: float = 1.0, tol: float = 1e-6, max
         return value, gradient.flatten().cpu().numpy()
 
     options = {"maxiter": max_iter, "maxfun": 2 * max_iter, "maxcor": 20, "ftol": tol, "gtol": 0.0}
-    found = minimize(objective, np.zeros(shape[0] * shape[1]), jac=True, method="L-BFGS-B", options=options)
+    with threads_for(features.numel() * shape[1]):
+        found = minimize(objective, np.zeros(shape[0] * shape[1]), jac=True, method="L-BFGS-B", options=options)
     w = unpack(found.x)
     return LinearModel(w[:-1], w[-1])
 
@@ -104,3 +106,14 @@ def temperature(scores: Tensor, targets: Tensor, sample_weight: Tensor | None, i
         return (losses.sum() if sample_weight is None else losses @ sample_weight.double()).item()
 
     return math.exp(minimize_scalar(risk, bounds=(-7.0, 7.0), method="bounded").x)
+
+
+def sum_of_variances(batches: Iterable[tuple[Tensor, Tensor, Tensor | None]]) -> float:
+    """Return the total variance of features, Σ wᵢ‖φᵢ − φ̄‖²/Σ wᵢ, or one if they do not vary."""
+    count, total, squares = 0.0, 0.0, 0.0
+    for features, _, weight in batches:
+        w = torch.ones(len(features), dtype=torch.float64) if weight is None else weight.double()
+        count, total = count + w.sum().item(), total + w @ features.double()
+        squares += (w @ features.double().square().sum(1)).item()
+    spread = squares / count - (total / count).square().sum().item()
+    return spread if spread > 0 else 1.0

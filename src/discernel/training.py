@@ -26,6 +26,7 @@ from discernel import checks
 from discernel.criteria import DI, Criterion
 from discernel.data import Source
 from discernel.feature_maps import FeatureMap, rms
+from discernel.linalg import threads_for
 from discernel.moments import Moments
 
 SCHEDULES = ("cosine", "plateau")
@@ -203,6 +204,7 @@ class _Run:
         criterion.prepare(basis, batch.targets)
         self.size = settings.rows_per_batch(len(source), basis.shape[1], criterion)
         self.steps = len(source) // self.size
+        self.work = self.size * basis.shape[1] * (basis.shape[1] + batch.x[0].numel())
         epochs = settings.max_epochs
         self.max_epochs = min(MAX_EPOCHS, max(1, round(AUTO_STEPS / self.steps))) if isinstance(epochs, str) else epochs
         self.optimizer = torch.optim.Adam(self._groups(), maximize=criterion.higher_is_better, fused=True)
@@ -248,7 +250,8 @@ class _Run:
         while self.epoch < self.max_epochs and not self.stopped:
             good = self._state()
             try:
-                record = self._epoch(validation)
+                with threads_for(self.work):
+                    record = self._epoch(validation)
             except (_Diverged, FloatingPointError) as problem:
                 self._restore(*good)
                 warnings.warn(

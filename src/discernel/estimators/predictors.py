@@ -4,7 +4,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    RegressorMixin,
+    TransformerMixin,
+    clone,
+)
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
@@ -13,17 +20,17 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, colu
 from discernel import checks
 from discernel.data import Source
 from discernel.estimators.transformers import LearnedFourier, LearnedMap, LearnedNystroem, chunks, make_source
-from discernel.heads import LinearModel, fit_linear, temperature
+from discernel.heads import LinearModel, fit_linear, sum_of_variances, temperature
 from discernel.targets import Targets
 from discernel.training import moments_over
 
 HEADS = ("ridge", "svm", "softmax")
-PENALTIES = {"svm": 1.0, "softmax": 0.1}
+PENALTIES = {"svm": 0.1, "softmax": 0.01}
 CACHE_BYTES = 2**31  # features kept for the passes of an iterative head; above that they are computed anew
 CALIBRATION_ROWS = 20_000
 
 
-class Predictor(BaseEstimator):
+class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """What classifier and regressor share: a learned map, and a head on it."""
 
     def _fit_map(self, X, targets: Targets, weight, y) -> None:
@@ -99,7 +106,8 @@ class DiscernelClassifier(ClassifierMixin, Predictor):
     alpha : float, "gcv" or None
         The penalty of the head: ρ of "ridge", by default that of the criterion, or chosen by generalised
         cross-validation ("gcv", which does not see that the features were learned from the same rows); 1/C of "svm"
-        and "softmax", by default 1 and 0.1.
+        and "softmax" in units of the total variance of the features (which learning may make much smaller than one),
+        by default 0.1 and 0.01. For the absolute C of the paper, give ``head=LinearSVC(C=1)``.
     trainer : Trainer, optional
         How the features are trained; by default ``Trainer()``.
     class_weight : dict or "balanced", optional
@@ -220,7 +228,9 @@ class DiscernelClassifier(ClassifierMixin, Predictor):
 
         fits = len(source) * width * 8 <= CACHE_BYTES
         kept = list(passes()) if fits else None
-        model = fit_linear(passes if kept is None else lambda: kept, loss, C=1 / self.alpha_)
+        again = passes if kept is None else lambda: kept
+        variance = sum_of_variances(again())
+        model = fit_linear(again, loss, C=1 / (self.alpha_ * variance))
         turn = getattr(feature_map, "normalization", None)
         return model if turn is None else LinearModel(turn().double() @ model.weights, model.intercept)
 
