@@ -85,7 +85,7 @@ def fit_linear(passes: Passes, loss: str, C: float = 1.0, tol: float = 1e-6, max
             total = C * (losses.sum() if weight is None else losses @ weight)
             (slope,) = torch.autograd.grad(total, scores)
             value += total.item()
-            gradient[:-1] += features.T @ slope
+            gradient[:-1] += (slope.T.contiguous() @ features).T  # the layout that BLAS is several times quicker at
             gradient[-1] += slope.sum(0)
         return value, gradient.flatten().cpu().numpy()
 
