@@ -1,0 +1,81 @@
+"""Test accuracy of the default classifiers beside scikit-learn's and LightGBM's, in one run.
+
+Everything is at its default but the number of features. SVC is fitted where the rows allow it. Prints a table, writes
+it as JSON. LightGBM is used if it is installed.
+
+    python benchmarks/quality.py --data letter mnist --components 100 500
+"""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+import torch
+from sklearn.kernel_approximation import Nystroem
+from sklearn.pipeline import make_pipeline
+from sklearn.svm import SVC, LinearSVC
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from discernel import DiscernelClassifier
+from experiments.datasets import LOADERS, load
+
+GAMMA = {"digits": 0.1, "letter": 4.0, "mnist": 0.02, "covtype": 10.0}  # of the baselines: what serves them best
+SVC_ROWS = 100_000
+
+
+def baselines(name: str, n_rows: int) -> dict:
+    nystroem = Nystroem(gamma=GAMMA[name], n_components=1000, random_state=0)
+    models = {"Nystroem(1000) + LinearSVC": make_pipeline(nystroem, LinearSVC(dual=False))}
+    if n_rows <= SVC_ROWS:
+        models["SVC"] = SVC(C=10, gamma=GAMMA[name])
+    try:
+        from lightgbm import LGBMClassifier
+    except ImportError:
+        return models
+    return models | {"LightGBM(100)": LGBMClassifier(verbose=-1)}
+
+
+def ours(components: list[int]) -> dict:
+    return {
+        f"Discernel {kind}({j}), {head}": DiscernelClassifier(j, feature_map=kind, head=head, random_state=0)
+        for j in components
+        for kind in ("nystroem", "fourier")
+        for head in ("ridge", "svm", "softmax")
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", nargs="+", default=["letter"], choices=LOADERS)
+    parser.add_argument("--components", nargs="+", type=int, default=[100, 500])
+    parser.add_argument("--only", default="", help="run only the models whose name has this in it")
+    parser.add_argument("--out", default="benchmarks/results/quality.json")
+    options = parser.parse_args()
+    rows = []
+    print(f"{'data':8} {'model':36} {'accuracy, %':>11} {'fit, s':>8} {'predict, s':>10}")
+    for name in options.data:
+        data = load(name)
+        models = ours(options.components) | baselines(name, len(data.x_train))
+        for label, model in models.items():
+            if options.only not in label:
+                continue
+            started = time.perf_counter()
+            model.fit(data.x_train, data.y_train)
+            fitted = time.perf_counter()
+            accuracy = float((model.predict(data.x_test) == data.y_test).mean())
+            done = time.perf_counter()
+            rows.append(
+                {"data": name, "model": label, "accuracy": accuracy, "fit": fitted - started, "predict": done - fitted}
+            )
+            print(
+                f"{name:8} {label:36} {100 * accuracy:11.2f} {fitted - started:8.1f} {done - fitted:10.2f}", flush=True
+            )
+    Path(options.out).parent.mkdir(parents=True, exist_ok=True)
+    record = {"torch": torch.__version__, "threads": torch.get_num_threads(), "rows": rows}
+    Path(options.out).write_text(json.dumps(record, indent=1))
+
+
+if __name__ == "__main__":
+    main()
