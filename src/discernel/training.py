@@ -251,7 +251,7 @@ class _Run:
             good = self._state()
             try:
                 with threads_for(self.work):
-                    record = self._epoch(validation)
+                    record = self._epoch()
             except (_Diverged, FloatingPointError) as problem:
                 self._restore(*good)
                 warnings.warn(
@@ -260,11 +260,14 @@ class _Run:
                     DivergenceWarning,
                 )
                 return
+            if validation is not None:
+                record = dataclasses.replace(record, validation_score=float(validation(self.map)))
+            self.history.append(record)
             if self.path is not None:
                 self._save()
             yield record
 
-    def _epoch(self, validation) -> EpochRecord:
+    def _epoch(self) -> EpochRecord:
         started, first = time.perf_counter(), self.step
         saved = started
         if self.step == 0:
@@ -282,11 +285,7 @@ class _Run:
         self.epoch, self.step, self.total = self.epoch + 1, 0, 0.0
         if self.plateau is not None:
             self._watch(self.plateau, mean)
-        score = None if validation is None else float(validation(self.map))
-        rate = (self.steps - first) * self.size / seconds
-        record = EpochRecord(self.epoch, mean, learning_rate, seconds, rate, score)
-        self.history.append(record)
-        return record
+        return EpochRecord(self.epoch, mean, learning_rate, seconds, (self.steps - first) * self.size / seconds)
 
     def _update(self, batch) -> None:
         if self.plateau is None:
