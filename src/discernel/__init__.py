@@ -3,8 +3,11 @@
 from discernel.criteria import CE, DI, LS, Criterion, discriminant_information
 from discernel.data import ArraySource, Source, SparseSource
 from discernel.estimators import (
+    DCA,
     DiscernelClassifier,
     DiscernelRegressor,
+    KernelDCA,
+    KernelDiscriminantAnalysis,
     LearnedFeatures,
     LearnedFourier,
     LearnedNystroem,
@@ -22,6 +25,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CE",
+    "DCA",
     "DI",
     "LS",
     "RBF",
@@ -34,6 +38,8 @@ __all__ = [
     "EpochRecord",
     "FeatureMap",
     "Kernel",
+    "KernelDCA",
+    "KernelDiscriminantAnalysis",
     "Laplacian",
     "LearnedFeatures",
     "LearnedFourier",

@@ -36,7 +36,8 @@ def discriminant_components(moments: Moments, rho: float, gram: Tensor | None = 
     rho : float
         The ridge penalty, absolute as in the paper; zero is allowed, and gives LDA.
     gram : Tensor (J, J), optional
-        The penalty matrix B, positive semi-definite; None for the identity.
+        The penalty matrix B, positive semi-definite; None for the identity. Where it is ill-conditioned, as kernel
+        matrices are, the scatter has lost what a small ρ would show: take ``basis @ whitening(gram)`` and no gram.
 
     Returns
     -------

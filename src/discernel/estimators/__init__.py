@@ -1,12 +1,16 @@
 """The scikit-learn skin: estimators that have a feature map."""
 
+from discernel.estimators.discriminant import DCA, KernelDCA, KernelDiscriminantAnalysis
 from discernel.estimators.predictors import DiscernelClassifier, DiscernelRegressor
 from discernel.estimators.saving import load, save
 from discernel.estimators.transformers import LearnedFeatures, LearnedFourier, LearnedNystroem
 
 __all__ = [
+    "DCA",
     "DiscernelClassifier",
     "DiscernelRegressor",
+    "KernelDCA",
+    "KernelDiscriminantAnalysis",
     "LearnedFeatures",
     "LearnedFourier",
     "LearnedNystroem",

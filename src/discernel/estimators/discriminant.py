@@ -3,7 +3,6 @@
 import dataclasses
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
-from torch import Tensor
+from torch import Tensor, nn
 
 from discernel import checks
 from discernel.data import Source
@@ -26,38 +25,46 @@ from discernel.discriminant import (
     within_class,
 )
 from discernel.estimators.transformers import CHUNK, as_tensor, encode, kernel_from_data, make_source, sample
-from discernel.feature_maps import FeatureMap, Nystroem
+from discernel.feature_maps import FeatureMap, ModuleMap, Nystroem
 from discernel.landmarks import INITS, choose_landmarks, distinct_rows
 from discernel.targets import SCALINGS, Targets
 from discernel.training import moments_over
 
 EXACT_ROWS = 5000  # as many rows may all be landmarks: kernel matrix, scatter and their factors then take some 1.5 GB
 GAMMA_RULES = ("scale", "median", "cv")
+NOTHING = "X and y have nothing in common that could be a component: is one of them constant?"
 
 
 class Subspace(FeatureMap):
-    """Where the eigenproblem is solved: columns g(x) and their root T, φ(x) = g(x)T, in float64 whatever `x` is.
+    """Where components are looked for: φ(x) = (g(x) − c)T, g being the basis of a map; in float64 whatever `x` is.
 
-    A kernel's columns k(x, X_r) get the root of k(X_r, X_r), and so orthonormal features: moments of the columns
-    themselves would square a condition number that is large enough as it is.
+    A kernel's basis k(x, X_r) gets the root of k(X_r, X_r), and so orthonormal features: moments of the basis itself
+    would square a condition number that is large enough as it is.
     """
 
-    def __init__(self, columns: Callable[[Tensor], Tensor], root: Tensor | None = None):
+    def __init__(self, feature_map: FeatureMap, root: Tensor | None = None, centre: Tensor | float = 0.0):
         super().__init__()
-        self.columns, self.root = columns, root
+        if root is not None and root.shape[1] == 0:
+            raise ValueError(NOTHING)
+        self.feature_map, self.root, self.centre = feature_map, root, centre
 
     def forward(self, x: Tensor) -> Tensor:
         """Return φ(x)."""
-        columns = self.columns(x.double())
-        return columns if self.root is None else columns @ self.root
+        basis = self.feature_map.basis(x.double()) - self.centre
+        return basis if self.root is None else basis @ self.root
 
     def lift(self, scalings: Tensor) -> Tensor:
-        """Return what multiplies the columns, given what multiplies φ."""
+        """Return what multiplies the basis, given what multiplies φ."""
         return scalings if self.root is None else self.root @ scalings
+
+    def mean(self, mean: Tensor) -> Tensor:
+        """Return the mean of the basis, given that of φ."""
+        gram, lifted = self.feature_map.gram(), self.lift(mean)
+        return self.centre + (lifted if gram is None else gram @ lifted)
 
 
 class DiscriminantAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """What the discriminant analyses share. A subclass says in which columns of numbers they look for components."""
+    """What the discriminant analyses share. A subclass says in which subspace they look for components."""
 
     # What every subclass has.
     n_components: int | None
@@ -66,12 +73,8 @@ class DiscriminantAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     random_state: Any
 
     @abstractmethod
-    def _subspace(self, source: Source, y, generator: torch.Generator) -> tuple[Subspace, Callable[[Tensor], Tensor]]:
-        """Return the subspace, and the mean of its columns as a function of the mean of φ."""
-
-    @abstractmethod
-    def _columns(self, x: Tensor) -> Tensor:
-        """Return what `mean_` is subtracted from and `scalings_` multiplies."""
+    def _subspace(self, source: Source, y, generator: torch.Generator) -> Subspace:
+        """Return the subspace of these data."""
 
     def fit(self, X, y=None, sample_weight=None):
         """Find the components.
@@ -90,20 +93,25 @@ class DiscriminantAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         targets = Targets.values(np.zeros(X.shape[0])) if y is None else self._targets(y, weight)
         source = make_source(X, targets, weight, "cpu")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        find = principal_components if y is None else discriminant_components
         with torch.no_grad():
-            subspace, mean_of = self._subspace(source, y, torch.Generator().manual_seed(seed))
+            subspace = self._subspace(source, y, torch.Generator().manual_seed(seed))
             moments = moments_over(source, subspace)
-            find = principal_components if y is None else discriminant_components
             components = find(moments, self.rho)
             k = self._count(len(components.information))
-            scalings = subspace.lift(self._scaled(components, moments.count)[:, :k]).numpy()
-            self.mean_ = mean_of(moments.basis_mean).numpy()
-        self.scalings_ = scalings * np.where(_largest(scalings) < 0, -1.0, 1.0)
+            scalings = subspace.lift(self._scaled(components, moments.count)[:, :k])
+            self._set_attributes(subspace.feature_map)
+            self.mean_ = subspace.mean(moments.basis_mean).numpy()
+        self.scalings_ = _signed(scalings.numpy())
         self.explained_discriminant_information_ = components.information[:k].numpy()
         self.discriminant_information_ = components.information.sum().item()
+        self.__dict__.pop("classes_", None)  # of another fit
         if targets.kind == "classes":
             self.classes_ = targets.names
         return self
+
+    def _set_attributes(self, feature_map: FeatureMap) -> None:
+        self.feature_map_ = feature_map
 
     def _check_parameters(self) -> None:
         if self.n_components is not None:
@@ -118,6 +126,7 @@ class DiscriminantAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             X = validate_data(self, X, **options)
         else:
             X, y = validate_data(self, X, y, multi_output=True, **options)
+            y = y.toarray() if sp.issparse(y) else y
         if sample_weight is None:
             return X, y, None
         weight = _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
@@ -132,12 +141,12 @@ class DiscriminantAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         targets = encode(y)
         if targets.kind == "values" or self.scaling == "indicator":
             return targets
-        counts = np.average(targets.data, axis=0, weights=weight) * (len(y) if weight is None else weight.sum())
+        counts = y.T @ np.ones(len(y)) if weight is None else y.T @ weight.astype(np.float64)
         return dataclasses.replace(targets, scale=torch.from_numpy(np.where(counts > 0, counts, 1.0)).rsqrt())
 
     def _count(self, available: int) -> int:
         if available == 0:
-            raise ValueError("nothing in X goes with y: the features are constant, or the targets are")
+            raise ValueError(NOTHING)
         if self.n_components is not None and self.n_components > available:
             warnings.warn(f"n_components is {self.n_components}, but there are {available}: using those")
         return available if self.n_components is None else min(self.n_components, available)
@@ -150,12 +159,12 @@ class DiscriminantAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=[np.float64, np.float32])
         out = np.empty((X.shape[0], self._n_features_out), dtype=X.dtype)
-        step = max(1, CHUNK // len(self.mean_))
+        step = max(1, CHUNK // max(len(self.mean_), X.shape[1]))
         with torch.no_grad():
             for start in range(0, len(out), step):
                 rows = X[start : start + step]
                 x = as_tensor(rows.toarray() if sp.issparse(rows) else rows).double()
-                out[start : start + step] = (self._columns(x).numpy() - self.mean_) @ self.scalings_
+                out[start : start + step] = (self.feature_map_.basis(x).numpy() - self.mean_) @ self.scalings_
         return out
 
     @property
@@ -233,17 +242,13 @@ class DCA(DiscriminantAnalysis):
         self.scaling = scaling
 
     def _subspace(self, source, y, generator):
-        if len(source) >= source.features(slice(0, 1)).shape[1]:
-            return Subspace(self._columns), lambda mean: mean
-        rows = source.rows(slice(None))  # fewer rows than features: look in the span of the rows
-        x = rows.x.double()
-        weight = torch.ones(len(x)) if rows.sample_weight is None else rows.sample_weight
-        mean = weight.double() @ x / weight.double().sum()
-        x = x - mean
-        return Subspace(self._columns, x.T @ whitening(x @ x.T)), lambda _: mean
-
-    def _columns(self, x):
-        return x
+        identity, n_features = ModuleMap(nn.Identity()), source.features(slice(0, 1)).shape[1]
+        if len(source) >= n_features:
+            return Subspace(identity)
+        x = source.features(slice(None)).double()  # fewer rows than features: look in the span of the rows
+        centre = x.mean(0)
+        x = x - centre
+        return Subspace(identity, x.T @ whitening(x @ x.T), centre)
 
 
 class KernelDCA(DiscriminantAnalysis):
@@ -263,7 +268,8 @@ class KernelDCA(DiscriminantAnalysis):
     gamma : float, array, "scale", "median" or "cv"
         The bandwidth, one number or one per feature, or a rule that finds one number: see `discernel.estimators.gamma`.
     rho : float
-        The ridge penalty, absolute as in the paper: twice the rows feel it half as much.
+        The ridge penalty, absolute as in the paper: twice the rows feel it half as much. If all rows are landmarks
+        nothing else keeps the components from fitting noise; the fewer the landmarks, the smaller it may be.
     n_landmarks : int, optional
         None: exact, all distinct training rows are landmarks, of which there may be 5000; O(n³) time and O(n²) memory.
         A number J: in the span of so many of them, in O(n J²) time and O(J²) memory besides the data.
@@ -311,7 +317,7 @@ class KernelDCA(DiscriminantAnalysis):
     >>> DCA().fit(X, y).discriminant_information_ < 0.01  # no straight line tells the circles apart
     True
     >>> KernelDCA().fit(X, y).explained_discriminant_information_.round(2)
-    array([1.])
+    array([0.97])
     """
 
     def __init__(
@@ -320,7 +326,7 @@ class KernelDCA(DiscriminantAnalysis):
         *,
         kernel="rbf",
         gamma="scale",
-        rho=1e-4,
+        rho=0.1,
         n_landmarks=None,
         init="uniform",
         scaling="unit",
@@ -351,14 +357,14 @@ class KernelDCA(DiscriminantAnalysis):
             )
         x, weight, y = sample(source, y, generator)
         kernel = kernel_from_data(self.kernel, self.gamma, x, y, weight, generator)
-        landmarks = self._landmarks(x, weight, generator)
-        self.feature_map_ = Nystroem(landmarks.double(), kernel).requires_grad_(False)
-        self.landmarks_ = landmarks.numpy()
-        gamma = self.feature_map_.kernel.gamma.numpy()
+        feature_map = Nystroem(self._landmarks(x, weight, generator).double(), kernel).requires_grad_(False)
+        return Subspace(feature_map, whitening(feature_map.gram()))
+
+    def _set_attributes(self, feature_map):
+        super()._set_attributes(feature_map)
+        self.landmarks_ = feature_map.landmarks.numpy()
+        gamma = feature_map.kernel.gamma.numpy()
         self.gamma_ = float(gamma) if gamma.ndim == 0 else gamma
-        gram = self.feature_map_.gram()
-        root = whitening(gram)
-        return Subspace(self._columns, root), lambda mean: gram @ (root @ mean)
 
     def _landmarks(self, x, weight, generator) -> Tensor:
         rows, _ = distinct_rows(x, weight)
@@ -367,9 +373,6 @@ class KernelDCA(DiscriminantAnalysis):
         if self.n_landmarks > len(rows):
             warnings.warn(f"n_landmarks is {self.n_landmarks}, but there are {len(rows)} distinct rows: using those")
         return choose_landmarks(x, min(self.n_landmarks, len(rows)), self.init, generator, weight)
-
-    def _columns(self, x):
-        return self.feature_map_.basis(x)
 
 
 class KernelDiscriminantAnalysis(KernelDCA):
@@ -415,7 +418,7 @@ class KernelDiscriminantAnalysis(KernelDCA):
         *,
         kernel="rbf",
         gamma="scale",
-        rho=1e-4,
+        rho=0.1,
         n_landmarks=None,
         init="uniform",
         random_state=None,
@@ -449,6 +452,7 @@ class KernelDiscriminantAnalysis(KernelDCA):
         return tags
 
 
-def _largest(columns: np.ndarray) -> np.ndarray:
-    """Return the entry of largest magnitude of each column: its sign is made positive, as scikit-learn does."""
-    return np.take_along_axis(columns, np.abs(columns).argmax(0)[None], 0)[0]
+def _signed(columns: np.ndarray) -> np.ndarray:
+    """Return the columns, each with the sign that makes its entry of largest magnitude positive."""
+    largest = np.take_along_axis(columns, np.abs(columns).argmax(0)[None], 0)
+    return columns * np.where(largest < 0, -1.0, 1.0)
