@@ -4,12 +4,14 @@ The ridge head is exact and takes one pass (`Moments.ridge`). Here are those wit
 """
 
 import math
+import warnings
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from scipy.optimize import minimize, minimize_scalar
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -51,8 +53,9 @@ LOSSES = {"svm": squared_hinge, "softmax": softmax, "logistic": logistic}
 def fit_linear(passes: Passes, loss: str, C: float = 1.0, tol: float = 1e-6, max_iter: int = 1000) -> LinearModel:
     """Return the minimiser of ½‖W‖² + C Σᵢ wᵢ loss(φᵢW + b, yᵢ), as LinearSVC and LogisticRegression have it.
 
-    By L-BFGS on all the rows. The intercept is not penalised. (Preconditioning by the scatter was tried: it takes more
-    passes, since the loss is flat on most rows.)
+    By L-BFGS on all the rows. The intercept is not penalised. Two classes have a column each, as more of them have;
+    LogisticRegression has one then, which is their difference if its C is half as large. (Preconditioning by the
+    scatter was tried: it takes more passes, since the loss is flat on most rows.)
 
     Parameters
     ----------
@@ -92,28 +95,43 @@ def fit_linear(passes: Passes, loss: str, C: float = 1.0, tol: float = 1e-6, max
     options = {"maxiter": max_iter, "maxfun": 2 * max_iter, "maxcor": 20, "ftol": tol, "gtol": 0.0}
     with threads_for(features.numel() * shape[1]):
         found = minimize(objective, np.zeros(shape[0] * shape[1]), jac=True, method="L-BFGS-B", options=options)
+    if found.status == 1:
+        warnings.warn(f"the {loss} head has not converged in {max_iter} steps: raise alpha", ConvergenceWarning)
     w = unpack(found.x)
     return LinearModel(w[:-1], w[-1])
 
 
 def temperature(scores: Tensor, targets: Tensor, sample_weight: Tensor | None, independent: bool = False) -> float:
-    """Return the t > 0 for which softmax(t·scores), or sigmoid(t·scores), gives the targets the greatest likelihood."""
-    loss = logistic if independent else softmax
+    """Return the t > 0 for which softmax(t·scores), or sigmoid(t·scores), gives the targets the greatest likelihood.
+
+    The rows are those that the scores were trained on, which they may separate perfectly: then no t is large enough.
+    So a class of N rows counts as having been seen N + 1 times, and missed once (Platt 1999).
+    """
     scores, targets = scores.double(), targets.double()
+    weight = scores.new_ones(len(scores)) if sample_weight is None else sample_weight.double()
+    count = weight @ targets
+    hit = (count + 1) / (count + 2)
+    if independent:
+        miss = 1 / (weight.sum() - count + 2)
+        targets = targets * hit + (1 - targets) * miss
+    else:
+        own = (targets * hit).sum(1, keepdim=True)
+        targets = targets * own + (1 - targets) * (1 - own) / (targets.shape[1] - 1)
+    loss = logistic if independent else softmax
 
     def risk(log_t: float) -> float:
-        losses = loss(scores * math.exp(log_t), targets)
-        return (losses.sum() if sample_weight is None else losses @ sample_weight.double()).item()
+        return (loss(scores * math.exp(log_t), targets) @ weight).item()
 
-    return math.exp(minimize_scalar(risk, bounds=(-7.0, 7.0), method="bounded").x)
+    return math.exp(minimize_scalar(risk, bounds=(-7.0, 7.0), method="bounded", options={"xatol": 1e-10}).x)
 
 
 def sum_of_variances(batches: Iterable[tuple[Tensor, Tensor, Tensor | None]]) -> float:
     """Return the total variance of features, Σ wᵢ‖φᵢ − φ̄‖²/Σ wᵢ, or one if they do not vary."""
-    count, total, squares = 0.0, 0.0, 0.0
+    count, total, squares = 0.0, torch.zeros(()), 0.0
     for features, _, weight in batches:
-        w = torch.ones(len(features), dtype=torch.float64) if weight is None else weight.double()
-        count, total = count + w.sum().item(), total + w @ features.double()
-        squares += (w @ features.double().square().sum(1)).item()
+        features = features.double()
+        w = features.new_ones(len(features)) if weight is None else weight.double()
+        count, total = count + w.sum().item(), total.to(features) + w @ features
+        squares += (w @ features.square().sum(1)).item()
     spread = squares / count - (total / count).square().sum().item()
     return spread if spread > 0 else 1.0

@@ -8,6 +8,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
 from torch import Tensor
 
+from discernel.landmarks import distinct_rows
+
 RULES = ("scale", "median", "cv", "learn")
 MEDIAN_SAMPLES = 1000
 CV_GRID = 2.0 ** np.arange(-4, 5)  # times the "scale" rule's
@@ -23,7 +25,7 @@ def gamma_from_data(rule: str, x: Tensor, y, sample_weight: Tensor | None, gener
     rule : {"scale", "median", "cv"}
         "scale": 1/(d·Var X), scikit-learn's. "median": 1/(the median squared distance of 1000 rows). "cv": the paper's
         protocol, the best of a grid about "scale" in 3-fold cross-validation of a linear SVM on random Nyström
-        features, up to 1000 of them, on at most 10000 rows.
+        features, up to 1000 of them, on at most 10000 rows; the weights of these enter the SVM, not its score.
     x : Tensor (n, d)
         The data.
     y : array (n,)
@@ -34,9 +36,9 @@ def gamma_from_data(rule: str, x: Tensor, y, sample_weight: Tensor | None, gener
         The source of randomness.
     """
     if rule == "median":
-        weight = torch.ones(len(x)) if sample_weight is None else sample_weight.cpu().float()
-        rows = torch.multinomial(weight.double()[: 2**24], 2 * MEDIAN_SAMPLES, replacement=True, generator=generator)
-        a, b = x[rows.to(x.device)].double().chunk(2)
+        rows, weight = distinct_rows(x, sample_weight)
+        pairs = rows[torch.multinomial(weight, 2 * MEDIAN_SAMPLES, replacement=True, generator=generator)]
+        a, b = x[pairs.to(x.device)].double().chunk(2)
         distance = (a - b).square().sum(1).median().item()
         if distance > 0:
             return 1.0 / distance
@@ -44,18 +46,19 @@ def gamma_from_data(rule: str, x: Tensor, y, sample_weight: Tensor | None, gener
     if rule != "cv":
         return scale
     rows = torch.randperm(len(x), generator=generator)[:CV_SAMPLES].numpy()
-    components = min(CV_COMPONENTS, len(rows) * 2 // 3)
+    components = min(CV_COMPONENTS, len(rows) // 2)
     seed = int(torch.randint(2**31 - 1, (), generator=generator))
     model = make_pipeline(RandomNystroem(n_components=components, random_state=seed), LinearSVC(dual=False, tol=1e-2))
-    search = GridSearchCV(model, {"nystroem__gamma": scale * CV_GRID}, cv=3)
-    return search.fit(x.cpu().numpy()[rows], np.asarray(y)[rows]).best_params_["nystroem__gamma"]
+    search = GridSearchCV(model, {"nystroem__gamma": scale * CV_GRID}, cv=3, refit=False)
+    weight = {} if sample_weight is None else {"linearsvc__sample_weight": sample_weight.cpu().numpy()[rows]}
+    search.fit(x.cpu().numpy()[rows], np.asarray(y)[rows], **weight)
+    return float(search.best_params_["nystroem__gamma"])
 
 
 def _scale(x: Tensor, sample_weight: Tensor | None) -> float:
     """1/(d·Var X) of all entries, or 1/d where they do not vary."""
-    weight = (
-        torch.full((len(x),), 1.0 / len(x), dtype=torch.float64) if sample_weight is None else sample_weight.double()
-    )
-    weight = weight.to(x.device) / weight.sum()
-    variance = (weight @ (x.double() - (weight @ x.double()).mean()).square()).mean().item()
+    weight = (torch.ones(len(x)) if sample_weight is None else sample_weight).double().to(x.device)
+    weight = weight / weight.sum()
+    x = x.double() - x[0, 0].double()  # equal entries are then zero, exactly
+    variance = (weight @ (x - (weight @ x).mean()).square()).mean().item()
     return 1.0 / (x.shape[1] * variance) if variance > 0 else 1.0 / x.shape[1]

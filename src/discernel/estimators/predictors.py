@@ -1,5 +1,7 @@
 """Classifier and regressor: a learned feature map and a linear head in one estimator."""
 
+import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,20 +13,33 @@ from sklearn.base import (
     RegressorMixin,
     TransformerMixin,
     clone,
+    is_classifier,
+    is_regressor,
 )
-from sklearn.utils import check_random_state
+from sklearn.model_selection import train_test_split
+from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, column_or_1d, has_fit_parameter, validate_data
 
 from discernel import checks
 from discernel.data import Source
-from discernel.estimators.transformers import LearnedFourier, LearnedMap, LearnedNystroem, chunks, make_source
+from discernel.estimators.transformers import (
+    ROWS,
+    TRAINING_ROWS,
+    LearnedFourier,
+    LearnedMap,
+    LearnedNystroem,
+    Rows,
+    chunks,
+    dense,
+    weights,
+)
 from discernel.heads import LinearModel, fit_linear, sum_of_variances, temperature
 from discernel.targets import Targets
 from discernel.training import moments_over
 
-HEADS = ("ridge", "svm", "softmax")
 PENALTIES = {"svm": 0.1, "softmax": 0.01}
 CACHE_BYTES = 2**31  # features kept for the passes of an iterative head; above that they are computed anew
 CALIBRATION_ROWS = 20_000
@@ -33,19 +48,70 @@ CALIBRATION_ROWS = 20_000
 class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """What classifier and regressor share: a learned map, and a head on it."""
 
-    def _fit_map(self, X, targets: Targets, weight, y) -> None:
+    _heads: tuple[str, ...]  # those with a name
+    _suits: Callable[[Any], bool]  # whether an estimator can be the head
+
+    def _check_parameters(self, weighted: bool) -> None:
+        checks.boolean("early_stopping", self.early_stopping)
+        checks.boolean("warm_start", self.warm_start)
+        checks.positive_int("n_iter_no_change", self.n_iter_no_change)
+        if not 0 < checks.number("validation_fraction", self.validation_fraction) < 1:
+            raise ValueError(f"validation_fraction must be between 0 and 1, got {self.validation_fraction!r}")
+        if isinstance(self.head, str):
+            checks.one_of("head", self.head, self._heads)
+            if isinstance(self.alpha, str) and self.head == "ridge":
+                checks.one_of("alpha", self.alpha, ("gcv",))
+            elif self.alpha is not None:
+                checks.positive("alpha", self.alpha)
+        elif isinstance(self.head, type) or not hasattr(self.head, "fit") or not self._suits(self.head):
+            kind = self._suits.__name__.removeprefix("is_")
+            raise TypeError(f"head must be one of {self._heads} or a scikit-learn {kind}, got {self.head!r}")
+        elif weighted and not has_fit_parameter(self.head, "sample_weight"):
+            raise TypeError(f"the head {type(self.head).__name__} takes no sample_weight: fit without weights")
+        transformer = self._transformer(seed=0)
+        transformer._check_parameters()
+        if self._warm:
+            self._check_continues(transformer)
+
+    @property
+    def _warm(self) -> bool:
+        return self.warm_start and hasattr(self, "transformer_")
+
+    def _fit_map(self, rows: Rows) -> None:
+        """Learn the features of validated rows."""
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         transformer = self._transformer(seed)
-        transformer.n_features_in_ = self.n_features_in_
-        self.transformer_ = transformer._fit(X, targets, weight, y)
-        self.history_, self.n_iter_ = transformer.history_, transformer.n_iter_
+        warm, before = self._warm, self.history_ if self._warm else []
+        if warm:
+            for name in (name for name in vars(self.transformer_) if name.endswith("_") or name == "_trained"):
+                setattr(transformer, name, getattr(self.transformer_, name))
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self, name):
+                setattr(transformer, name, getattr(self, name))
+        rows, held_out = self._split(rows, seed) if self.early_stopping else (rows, None)
+        self.transformer_ = transformer._train(rows, held_out, self.n_iter_no_change, resume=warm)
+        self.history_ = [*before, *(dataclasses.replace(r, epoch=r.epoch + len(before)) for r in transformer.history_)]
+        self.n_iter_ = len(self.history_)
+
+    def _split(self, rows: Rows, seed: int) -> tuple[Rows, Rows]:
+        """Return the rows to train on and those to hold out, with the same share of each class."""
+        share, strata = self.validation_fraction, rows.y if rows.targets.kind == "classes" else None
+        index = np.arange(len(rows.targets))
+        try:
+            train, rest = train_test_split(index, test_size=share, random_state=seed, stratify=strata)
+        except ValueError as error:
+            raise ValueError(
+                f"early_stopping cannot hold out validation_fraction={share} of the rows: {error}"
+            ) from error
+        return rows.take(train), rows.take(rest)
 
     def _transformer(self, seed: int) -> LearnedMap:
         if not isinstance(self.feature_map, str):
             if not isinstance(self.feature_map, LearnedMap):
                 name = type(self.feature_map).__name__
                 raise TypeError(f"feature_map must be 'nystroem', 'fourier' or a learned transformer; got {name}")
-            return clone(self.feature_map)
+            transformer = clone(self.feature_map)
+            return transformer if transformer.random_state is not None else transformer.set_params(random_state=seed)
         kinds = {"nystroem": LearnedNystroem, "fourier": LearnedFourier}
         kind = kinds[checks.one_of("feature_map", self.feature_map, kinds)]
         learn = isinstance(self.gamma, str) and self.gamma == "learn"
@@ -53,37 +119,69 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         settings = {name: getattr(self, name) for name in ("rho", "trainer", "device", "verbose")}
         return kind(self.n_components, gamma=gamma, random_state=seed, **settings)
 
+    def _check_continues(self, transformer: LearnedMap) -> None:
+        """Refuse to go on from a map of another kind or size."""
+        for what, of in (
+            ("feature map", lambda each: type(each).__name__),
+            ("n_components", lambda each: getattr(each, "n_components", None)),
+        ):
+            here, there = of(transformer), of(self.transformer_)
+            if here != there:
+                raise ValueError(f"warm_start goes on from the last fit, whose {what} is {there}, but now it is {here}")
+
     def _ridge(self, source: Source) -> LinearModel:
         """Fit the exact ridge head on the basis in one pass; its ρ that of the criterion unless `alpha` says."""
-        feature_map = self.transformer_.feature_map_
+        feature_map = self.transformer_._placed()
         moments, gram = moments_over(source, feature_map), feature_map.gram()
         if self.alpha == "gcv":
             self.alpha_ = moments.best_rho(gram)
         else:
-            self.alpha_ = self.rho if self.alpha is None else checks.positive("alpha", self.alpha)
+            self.alpha_ = float(self.transformer_.rho if self.alpha is None else self.alpha)
         ridge = moments.ridge(self.alpha_, gram)
-        return LinearModel(ridge.weights, ridge.intercept)
+        return LinearModel(ridge.weights.cpu(), ridge.intercept.cpu())
+
+    def _fit_head(self, rows: Rows) -> Any:
+        """Return the scikit-learn head fitted on the features."""
+        given = {} if rows.weight is None else {"sample_weight": rows.weight}
+        return clone(self.head).fit(self.transformer_._features(rows.X), rows.y, **given)
 
     def _scores(self, X) -> np.ndarray:
         """Return the scores of a linear head; `X` is validated."""
-        transformer = self.transformer_
-        feature_map = transformer.feature_map_.to(transformer._device())
+        feature_map = self.transformer_._placed()
         with torch.no_grad():
-            parts = [self.head_.scores(feature_map.basis(x)).cpu() for x in chunks(X, transformer)]
+            parts = [self.head_.scores(feature_map.basis(x)).cpu() for x in chunks(X, self.transformer_)]
         return torch.cat(parts).numpy().astype(X.dtype, copy=False)
+
+    def _of_head(self, method: str, X) -> np.ndarray:
+        """Return what a method of a scikit-learn head says of the rows."""
+        return getattr(self.head_, method)(self.transformer_._features(self._validated(X)))
 
     def _validated(self, X):
         check_is_fitted(self)
-        return validate_data(self, X, reset=False, accept_sparse="csr", dtype=[np.float64, np.float32])
+        return validate_data(self, X, reset=False, **ROWS)
 
     def transform(self, X):
         """Return the learned features φ(X), n×J."""
-        return self.transformer_.transform(self._validated(X))
+        return self.transformer_._features(self._validated(X))
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.transformer_._n_features_out
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def if_head_has(method: str) -> Callable:
+    """Let a method exist where the head has it; all heads with a name have."""
+
+    def check(estimator: Predictor) -> bool:
+        return isinstance(estimator.head, str) or hasattr(getattr(estimator, "head_", estimator.head), method)
+
+    return available_if(check)
 
 
 class DiscernelClassifier(ClassifierMixin, Predictor):
@@ -95,7 +193,7 @@ class DiscernelClassifier(ClassifierMixin, Predictor):
         The number of features, J.
     feature_map : {"nystroem", "fourier"} or a learned transformer
         What is learned. A transformer (`LearnedNystroem`, ...) brings its own settings; `n_components`, `gamma`,
-        `rho` and `trainer` are for the names.
+        `rho`, `trainer`, `device` and `verbose` are for the names.
     head : {"ridge", "svm", "softmax"} or a scikit-learn classifier
         The model on the features: least squares to the class indicators, exact, from one pass; linear SVMs with a
         squared hinge, one class against the rest, as in the paper; softmax regression; or any classifier.
@@ -110,6 +208,15 @@ class DiscernelClassifier(ClassifierMixin, Predictor):
         by default 0.1 and 0.01. For the absolute C of the paper, give ``head=LinearSVC(C=1)``.
     trainer : Trainer, optional
         How the features are trained; by default ``Trainer()``.
+    early_stopping : bool
+        Hold out some of the rows, and stop when a ridge head on the features no longer predicts them better. The best
+        features are kept; the head is fitted on all rows.
+    validation_fraction : float
+        The share of the rows that `early_stopping` holds out.
+    n_iter_no_change : int
+        For how many epochs the score may fail to improve before `early_stopping` stops.
+    warm_start : bool
+        Train on from the features of the last `fit`, instead of from new ones.
     class_weight : dict or "balanced", optional
         Weights of the classes, multiplied with the weights of the samples.
     random_state : int, RandomState or None
@@ -130,7 +237,8 @@ class DiscernelClassifier(ClassifierMixin, Predictor):
     alpha_ : float
         The penalty of the head.
     history_ : list of EpochRecord
-        What is known of each epoch.
+        What is known of each epoch; with `early_stopping` also ``validation_score``, the share R² of the variance of
+        the held-out targets that a ridge head explains.
     n_iter_ : int
         The number of epochs.
 
@@ -145,6 +253,9 @@ class DiscernelClassifier(ClassifierMixin, Predictor):
     True
     """
 
+    _heads = ("ridge", "svm", "softmax")
+    _suits = staticmethod(is_classifier)
+
     def __init__(
         self,
         n_components=100,
@@ -155,6 +266,10 @@ class DiscernelClassifier(ClassifierMixin, Predictor):
         rho=1e-4,
         alpha=None,
         trainer=None,
+        early_stopping=False,
+        validation_fraction=0.1,
+        n_iter_no_change=10,
+        warm_start=False,
         class_weight=None,
         random_state=None,
         device=None,
@@ -167,6 +282,10 @@ class DiscernelClassifier(ClassifierMixin, Predictor):
         self.rho = rho
         self.alpha = alpha
         self.trainer = trainer
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.warm_start = warm_start
         self.class_weight = class_weight
         self.random_state = random_state
         self.device = device
@@ -184,47 +303,45 @@ class DiscernelClassifier(ClassifierMixin, Predictor):
         sample_weight : array (n,), optional
             How often each row counts.
         """
-        if isinstance(self.head, str):
-            checks.one_of("head", self.head, HEADS)
-        X, y = validate_data(
-            self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], multi_output=True, ensure_min_samples=2
-        )
+        self._check_parameters(weighted=sample_weight is not None or self.class_weight is not None)
+        X, y = validate_data(self, X, y, reset=not self._warm, multi_output=True, **TRAINING_ROWS)
+        y = dense(y)
         check_classification_targets(y)
         self._multilabel = type_of_target(y) == "multilabel-indicator"
         y = y if self._multilabel else column_or_1d(y, warn=True)
         targets = Targets.labels(y) if self._multilabel else Targets.classes(y)
         self.classes_: Any = np.arange(y.shape[1]) if self._multilabel else targets.names
-        self._threshold = 0.5 if self._multilabel and self.head == "ridge" else 0.0  # between a label's 0 and 1
-        weight = self._weights(X, y, sample_weight)
-        self._fit_map(X, targets, weight, y)
+        rows = Rows(X, y, targets, self._weights(X, y, sample_weight)).counted()
+        self._fit_map(rows)
         if not isinstance(self.head, str):
-            given = {} if weight is None else {"sample_weight": weight}
-            self.head_ = clone(self.head).fit(self.transformer_.transform(X), y, **given)
+            self.head_ = self._fit_head(rows)
             return self
-        source = make_source(X, targets, weight, self.transformer_._device())
-        self.head_ = self._ridge(source) if self.head == "ridge" else self._iterative(source, targets)
-        self._calibrate(source)
+        source = rows.source(self.transformer_._device())
+        self._threshold = 0.5 if self._multilabel and self.head == "ridge" else 0.0  # between a label's 0 and 1
+        self.head_ = self._ridge(source) if self.head == "ridge" else self._iterative(source)
+        self._temperature = 1.0 if self.head == "softmax" else self._calibrate(source)
         return self
 
-    def _weights(self, X, y, sample_weight):
-        weight = None if sample_weight is None else _check_sample_weight(sample_weight, X, dtype=X.dtype)
+    def _weights(self, X, y, sample_weight) -> np.ndarray | None:
+        weight = weights(X, sample_weight)
         if self.class_weight is None:
             return weight
         by_class = compute_sample_weight(self.class_weight, y).astype(X.dtype)
         return by_class if weight is None else by_class * weight
 
-    def _iterative(self, source: Source, targets: Targets) -> LinearModel:
+    def _iterative(self, source: Source) -> LinearModel:
         """Fit an SVM or softmax head on φ, and return it as a model that is linear in the basis."""
-        feature_map = self.transformer_.feature_map_
-        self.alpha_ = PENALTIES[self.head] if self.alpha is None else checks.positive("alpha", self.alpha)
-        loss = "logistic" if self.head == "softmax" and targets.kind == "labels" else self.head
+        feature_map = self.transformer_._placed()
+        self.alpha_ = float(PENALTIES[self.head] if self.alpha is None else self.alpha)
+        loss = "logistic" if self.head == "softmax" and self._multilabel else self.head
         width = self.transformer_._n_features_out
         rows = max(1, 2**22 // width)
 
         def passes():
-            with torch.no_grad():
-                for batch in source.batches(rows):
-                    yield feature_map(batch.x), batch.targets, batch.sample_weight
+            for batch in source.batches(rows):
+                with torch.no_grad():  # and not around the yield: whoever takes the batch wants gradients
+                    features = feature_map(batch.x)
+                yield features, batch.targets, batch.sample_weight
 
         fits = len(source) * width * 8 <= CACHE_BYTES
         kept = list(passes()) if fits else None
@@ -232,49 +349,56 @@ class DiscernelClassifier(ClassifierMixin, Predictor):
         variance = sum_of_variances(again())
         model = fit_linear(again, loss, C=1 / (self.alpha_ * variance))
         turn = getattr(feature_map, "normalization", None)
-        return model if turn is None else LinearModel(turn().double() @ model.weights, model.intercept)
+        turned = model.weights if turn is None else turn().double() @ model.weights
+        return LinearModel(turned.cpu(), model.intercept.cpu())
 
-    def _calibrate(self, source: Source) -> None:
-        """Find the temperature of the probabilities on (at most 20000 of) the training rows."""
+    def _calibrate(self, source: Source) -> float:
+        """Return the temperature of the probabilities, found on (at most 20000 of) the training rows."""
         count = min(len(source), CALIBRATION_ROWS)
         batch = source.rows(torch.arange(count) * len(source) // count)
         with torch.no_grad():
-            scores = self.head_.scores(self.transformer_.feature_map_.basis(batch.x)) - self._threshold
-        self._temperature = temperature(scores, batch.targets, batch.sample_weight, independent=self._multilabel)
+            scores = self.head_.scores(self.transformer_._placed().basis(batch.x)) - self._threshold
+        return temperature(scores, batch.targets, batch.sample_weight, independent=self._multilabel)
 
+    @if_head_has("decision_function")
     def decision_function(self, X):
         """Return the scores of the classes, n×L; for two classes, (n,), positive for the second."""
-        X = self._validated(X)
+        check_is_fitted(self)
         if not isinstance(self.head_, LinearModel):
-            return self.head_.decision_function(self.transformer_.transform(X))
-        scores = self._scores(X) - self._threshold
+            return self._of_head("decision_function", X)
+        scores = self._scores(self._validated(X)) - self._threshold
         return scores if self._multilabel or len(self.classes_) > 2 else scores[:, 1] - scores[:, 0]
 
     def predict(self, X):
         """Return the class of each row, or the indicator matrix of its labels."""
         check_is_fitted(self)
         if not isinstance(self.head_, LinearModel):
-            return self.head_.predict(self.transform(X))
+            return self._of_head("predict", X)
         scores = self.decision_function(X)
         if self._multilabel:
             return (scores > 0).astype(int)
         return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)]
 
+    @if_head_has("predict_proba")
     def predict_proba(self, X):
         """Return the probabilities of the classes, n×L.
 
-        Those of a softmax (for labels, a sigmoid) of the scores times a temperature, which is the one of greatest
-        likelihood on the training rows. For held-out calibration wrap the classifier in CalibratedClassifierCV.
+        Those of a softmax (for labels, a sigmoid) of the scores times a temperature. It is one for the "softmax" head;
+        for the others it has the greatest likelihood on the training rows, with Platt's correction for their having
+        been trained on. For held-out calibration wrap the classifier in CalibratedClassifierCV.
         """
         check_is_fitted(self)
         if not isinstance(self.head_, LinearModel):
-            return self.head_.predict_proba(self.transform(X))
+            return self._of_head("predict_proba", X)
         scores = self._temperature * torch.from_numpy(self._scores(self._validated(X)) - self._threshold)
         return (torch.sigmoid(scores) if self._multilabel else torch.softmax(scores, 1)).numpy()
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
+        if not isinstance(self.head, str):
+            of_head = get_tags(self.head).classifier_tags
+            tags.classifier_tags.multi_label = of_head is not None and of_head.multi_label
         return tags
 
 
@@ -300,6 +424,8 @@ class DiscernelRegressor(RegressorMixin, Predictor):
         The penalty of the ridge head; by default ρ.
     trainer : Trainer, optional
         How the features are trained; by default ``Trainer()``.
+    early_stopping, validation_fraction, n_iter_no_change, warm_start
+        As of `DiscernelClassifier`.
     random_state : int, RandomState or None
         Decides the landmarks or frequencies and the mini-batches.
     device : str, optional
@@ -320,6 +446,9 @@ class DiscernelRegressor(RegressorMixin, Predictor):
     1.0
     """
 
+    _heads = ("ridge",)
+    _suits = staticmethod(is_regressor)
+
     def __init__(
         self,
         n_components=100,
@@ -330,6 +459,10 @@ class DiscernelRegressor(RegressorMixin, Predictor):
         rho=1e-4,
         alpha=None,
         trainer=None,
+        early_stopping=False,
+        validation_fraction=0.1,
+        n_iter_no_change=10,
+        warm_start=False,
         random_state=None,
         device=None,
         verbose=False,
@@ -341,6 +474,10 @@ class DiscernelRegressor(RegressorMixin, Predictor):
         self.rho = rho
         self.alpha = alpha
         self.trainer = trainer
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.warm_start = warm_start
         self.random_state = random_state
         self.device = device
         self.verbose = verbose
@@ -357,30 +494,30 @@ class DiscernelRegressor(RegressorMixin, Predictor):
         sample_weight : array (n,), optional
             How often each row counts.
         """
-        if isinstance(self.head, str):
-            checks.one_of("head", self.head, ("ridge",))
-        X, y = validate_data(
-            self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], multi_output=True, y_numeric=True
-        )
-        weight = None if sample_weight is None else _check_sample_weight(sample_weight, X, dtype=X.dtype)
+        self._check_parameters(weighted=sample_weight is not None)
+        X, y = validate_data(self, X, y, reset=not self._warm, multi_output=True, y_numeric=True, **TRAINING_ROWS)
         self._single = y.ndim == 1
-        y = y.reshape(len(y), -1).astype(X.dtype)
-        centre = np.average(y, axis=0, weights=weight)
-        spread = np.sqrt(np.average((y - centre) ** 2, axis=0, weights=weight))
-        self._fit_map(X, Targets.values((y - centre) / np.where(spread > 0, spread, 1)), weight, None)
+        rows = Rows(X, y, Targets.values(y), weights(X, sample_weight)).counted()
+        values = rows.targets.data.double()
+        w = torch.ones(len(values)).double() if rows.weight is None else torch.from_numpy(rows.weight).double()
+        centre = w @ values / w.sum()
+        spread = (w @ (values - centre).square() / w.sum()).sqrt()
+        spread[spread == 0] = 1.0
+        standard = rows._replace(y=None, targets=Targets.values((values - centre) / spread))
+        self._fit_map(standard)
         if isinstance(self.head, str):
-            self.head_ = self._ridge(make_source(X, Targets.values(y), weight, self.transformer_._device()))
+            model = self._ridge(standard.source(self.transformer_._device()))
+            self.head_ = LinearModel(model.weights * spread, model.intercept * spread + centre)
         else:
-            given = {} if weight is None else {"sample_weight": weight}
-            self.head_ = clone(self.head).fit(self.transformer_.transform(X), y[:, 0] if self._single else y, **given)
+            self.head_ = self._fit_head(rows)
         return self
 
     def predict(self, X):
         """Return the predicted targets, (n,) or (n, L) as they were in `fit`."""
-        X = self._validated(X)
+        check_is_fitted(self)
         if not isinstance(self.head_, LinearModel):
-            return self.head_.predict(self.transformer_.transform(X))
-        scores = self._scores(X)
+            return self._of_head("predict", X)
+        scores = self._scores(self._validated(X))
         return scores[:, 0] if self._single else scores
 
     def __sklearn_tags__(self):

@@ -1,124 +1,188 @@
 """Saved models: one safetensors file with a JSON header. Loading it runs nothing that is in it."""
 
 import os
+import warnings
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
 
 from discernel import checkpoint as files
+from discernel import checks
+from discernel.estimators.discriminant import DCA, DiscriminantAnalysis, KernelDCA, KernelDiscriminantAnalysis
 from discernel.estimators.predictors import DiscernelClassifier, DiscernelRegressor, Predictor
 from discernel.estimators.transformers import LearnedFourier, LearnedMap, LearnedNystroem
-from discernel.feature_maps import FeatureMap, Nystroem, RandomFourier
+from discernel.feature_maps import FeatureMap, ModuleMap, Nystroem, RandomFourier
 from discernel.heads import LinearModel
 from discernel.kernels import KERNELS, Kernel
 from discernel.training import EpochRecord, Trainer
 
-ESTIMATORS = {cls.__name__: cls for cls in (LearnedNystroem, LearnedFourier, DiscernelClassifier, DiscernelRegressor)}
+ESTIMATORS: dict[str, Any] = {
+    cls.__name__: cls
+    for cls in (
+        LearnedNystroem,
+        LearnedFourier,
+        DiscernelClassifier,
+        DiscernelRegressor,
+        DCA,
+        KernelDCA,
+        KernelDiscriminantAnalysis,
+    )
+}
 OPTIONS = ("nu", "degree", "coef0")  # of kernels, besides gamma
-# What a fit leaves behind besides the map and the head, all of it JSON.
-FITTED = (
-    "n_features_in_",
-    "_n_features_out",
-    "n_iter_",
-    "alpha_",
-    "_temperature",
-    "_multilabel",
-    "_threshold",
-    "_single",
-)
+# What a fit leaves behind besides the map and the head: plain values, arrays, and arrays of names.
+VALUES = {
+    "n_features_in_": int,
+    "n_iter_": int,
+    "alpha_": float,
+    "discriminant_information_": float,
+    "_temperature": float,
+    "_threshold": float,
+    "_multilabel": bool,
+    "_single": bool,
+    "_trained": list,
+}
+ARRAYS = ("gamma_", "normalization_", "scalings_", "mean_", "explained_discriminant_information_")
+NAMES = ("classes_", "feature_names_in_")
+METHODS = ("transform", "predict", "decision_function", "predict_proba")
 
 
-def save(estimator: LearnedMap | Predictor, path: str | os.PathLike) -> None:
+def save(estimator: LearnedMap | Predictor | DiscriminantAnalysis, path: str | os.PathLike) -> None:
     """Write a fitted estimator to one file, without pickle; `load` reads it again, with identical predictions.
 
-    Whatever has no description but code (a module, a scikit-learn head) cannot be saved so: use joblib for those.
+    Whatever has no description but code (a module, a scikit-learn head) cannot be saved so: use joblib for those. A
+    RandomState as `random_state` is not kept.
     """
-    if type(estimator).__name__ not in ESTIMATORS:
-        raise TypeError(f"only {', '.join(ESTIMATORS)} can be saved, not {type(estimator).__name__}; use joblib")
     arrays, meta = _describe(estimator)
-    files.write(path, "model", arrays, meta)
+    # Files keep rows together. The layout of a matrix decides how its products are rounded, so it is kept as well.
+    columns = [name for name, array in arrays.items() if array.ndim == 2 and not array.is_contiguous()]
+    files.write(path, "model", arrays | {name: arrays[name].T for name in columns}, meta | {"columns": columns})
 
 
 def load(path: str | os.PathLike) -> Any:
     """Return the estimator that `save` wrote."""
     arrays, meta = files.read(path, "model")
     try:
-        return _rebuild(arrays, meta)
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        for name, array in arrays.items():
+            checks.tensor(name, array)
+        estimator = _rebuild(arrays | {name: arrays[name].T for name in meta["columns"]}, meta)
+        _try(estimator)
+    except Exception as error:  # whatever is wrong, it is wrong with the file
         raise files.FileError(f"{path} is damaged: {error!r}") from error
+    return estimator
+
+
+def _try(estimator) -> None:
+    """Let a model say something of a row of zeros, for which all its parts must fit together."""
+    row = np.zeros((1, estimator.n_features_in_))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the columns have no names
+        for method in METHODS:
+            if hasattr(estimator, method):
+                getattr(estimator, method)(row)
 
 
 def _describe(estimator) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    if not hasattr(estimator, "n_features_in_"):
-        raise ValueError(f"this {type(estimator).__name__} is not fitted yet: call fit before save")
-    params = {name: _param(name, value) for name, value in estimator.get_params(deep=False).items()}
-    fitted = {name: getattr(estimator, name) for name in FITTED if hasattr(estimator, name)}
-    meta: dict[str, Any] = {"class": type(estimator).__name__, "params": params, "fitted": fitted}
-    meta["history"] = [asdict(record) for record in estimator.history_]
-    for name in ("classes_", "feature_names_in_"):
-        if hasattr(estimator, name):
-            values = getattr(estimator, name)
-            meta[name] = {"dtype": values.dtype.str, "values": values.tolist()}
-    if isinstance(estimator, LearnedMap):
-        arrays = files.flatten("map", estimator.feature_map_.state_dict())
+    if type(estimator) not in ESTIMATORS.values():
+        raise TypeError(f"only {', '.join(ESTIMATORS)} can be saved, not {type(estimator).__name__}; use joblib")
+    check_is_fitted(estimator)
+    meta: dict[str, Any] = {
+        "class": type(estimator).__name__,
+        "params": {name: _param(name, value) for name, value in estimator.get_params(deep=False).items()},
+        "values": {name: getattr(estimator, name) for name in VALUES if hasattr(estimator, name)},
+        "names": {name: _names(name, getattr(estimator, name)) for name in NAMES if hasattr(estimator, name)},
+        "history": [asdict(record) for record in getattr(estimator, "history_", [])],
+    }
+    arrays = {
+        name: torch.as_tensor(np.asarray(getattr(estimator, name))) for name in ARRAYS if hasattr(estimator, name)
+    }
+    if not isinstance(estimator, Predictor):
         meta["map"] = _describe_map(estimator.feature_map_)
-        return arrays, meta
+        return arrays | files.flatten("map", estimator.feature_map_.state_dict()), meta
     if not isinstance(estimator.head_, LinearModel):
         raise TypeError(f"the head {type(estimator.head_).__name__} has no description but code; use joblib")
-    arrays, meta["transformer"] = _describe(estimator.transformer_)
-    return arrays | files.flatten("head", estimator.head_._asdict()), meta
+    inner, meta["transformer"] = _describe(estimator.transformer_)
+    return files.flatten("transformer", inner) | files.flatten("head", estimator.head_._asdict()), meta
 
 
-def _rebuild(arrays: dict[str, Tensor], meta: dict[str, Any]):
-    params = {name: _unparam(value) for name, value in meta["params"].items()}
-    estimator = ESTIMATORS[meta["class"]](**params)
-    for name, value in meta["fitted"].items():
-        if name not in FITTED:
-            raise ValueError(f"unknown attribute {name!r}")
+def _rebuild(arrays: Mapping[str, Tensor], meta: Mapping[str, Any]):
+    estimator = ESTIMATORS[meta["class"]](**{name: _unparam(value) for name, value in meta["params"].items()})
+    for name, value in meta["values"].items():
+        if type(value) is not VALUES[name]:
+            raise TypeError(f"{name} must be of type {VALUES[name].__name__}, got {value!r}")
         setattr(estimator, name, value)
-    estimator.history_ = [EpochRecord(**record) for record in meta["history"]]
-    for name in ("classes_", "feature_names_in_"):
-        if name in meta:
-            setattr(estimator, name, np.array(meta[name]["values"], dtype=meta[name]["dtype"]))
+    for name, value in meta["names"].items():
+        if name not in NAMES:
+            raise ValueError(f"unknown attribute {name!r}")
+        setattr(estimator, name, _unnames(value))
+    for name in ARRAYS:
+        if name in arrays:
+            setattr(estimator, name, arrays[name].numpy() if arrays[name].ndim else arrays[name].item())
+    history = [EpochRecord(**record) for record in meta["history"]]
+    if isinstance(estimator, DiscriminantAnalysis):
+        estimator._set_attributes(_rebuild_map(arrays, meta["map"]))
+        return estimator
+    estimator.history_ = history
     if isinstance(estimator, LearnedMap):
-        estimator.feature_map_ = _rebuild_map(files.branch("map", arrays), meta["map"]).requires_grad_(False)
+        estimator.feature_map_ = _rebuild_map(arrays, meta["map"])
         estimator._set_attributes(estimator.feature_map_)
-    else:
-        estimator.transformer_ = _rebuild(arrays, meta["transformer"])
-        estimator.head_ = LinearModel(**files.branch("head", arrays))
+        return estimator
+    estimator.transformer_ = _rebuild(files.branch("transformer", arrays), meta["transformer"])
+    estimator.head_ = LinearModel(**files.branch("head", arrays))
     return estimator
 
 
 def _param(name: str, value: Any) -> Any:
+    """Return a parameter as JSON; what is not JSON by itself is a dictionary that says what it is."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.ndarray | np.generic | Tensor):
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return [_param(name, item) for item in value]
+    if isinstance(value, dict):
+        return {"dict": [[_param(name, key), _param(name, item)] for key, item in value.items()]}
     if isinstance(value, Trainer):
         return {"trainer": asdict(value)}
-    if isinstance(value, LearnedMap) and type(value).__name__ in ESTIMATORS:
-        inner = {key: _param(key, v) for key, v in value.get_params(deep=False).items()}
+    if type(value) in ESTIMATORS.values():
+        inner = {key: _param(key, item) for key, item in value.get_params(deep=False).items()}
         return {"estimator": type(value).__name__, "params": inner}
     if isinstance(value, Kernel):
         return {"kernel": _describe_kernel(value), "metric": value.metric.tolist()}
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
     if isinstance(value, np.random.RandomState):
         return None
-    if value is None or isinstance(value, bool | int | float | str | list | tuple | dict):
-        return value
-    raise TypeError(f"the parameter {name}={value!r} has no description but code; use joblib")
+    raise TypeError(f"the parameter {name}, a {type(value).__name__}, has no description but code; use joblib")
 
 
 def _unparam(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
+    if "dict" in value:
+        return {key: _unparam(item) for key, item in value["dict"]}
     if "trainer" in value:
         return Trainer(**value["trainer"])
     if "estimator" in value:
-        return ESTIMATORS[value["estimator"]](**{key: _unparam(v) for key, v in value["params"].items()})
-    if "kernel" in value:
-        return _rebuild_kernel(torch.tensor(value["metric"]), value["kernel"])
-    return value
+        return ESTIMATORS[value["estimator"]](**{key: _unparam(item) for key, item in value["params"].items()})
+    return _rebuild_kernel(torch.tensor(value["metric"], dtype=torch.float64), value["kernel"])
+
+
+def _names(name: str, values: np.ndarray) -> dict[str, Any]:
+    """Return class or feature names as JSON."""
+    entries = values.tolist()
+    if not all(isinstance(entry, bool | int | float | str) for entry in entries):
+        raise TypeError(f"{name} must hold numbers or strings to be saved, not {values.dtype}; use joblib")
+    return {"dtype": "str" if values.dtype.kind == "U" else values.dtype.str, "values": entries}
+
+
+def _unnames(names: Mapping[str, Any]) -> np.ndarray:
+    dtype = np.dtype(names["dtype"])
+    if dtype.kind not in "biufUO" or (dtype.kind == "U" and dtype.itemsize):
+        raise TypeError(f"names cannot be of type {dtype}")
+    return np.array(names["values"], dtype=dtype)
 
 
 def _describe_kernel(kernel: Kernel) -> dict[str, Any]:
@@ -129,22 +193,28 @@ def _describe_kernel(kernel: Kernel) -> dict[str, Any]:
     return {"name": names[type(kernel)], "options": options, "trainable": kernel.metric.requires_grad}
 
 
-def _rebuild_kernel(metric: Tensor, description: dict[str, Any]) -> Kernel:
+def _rebuild_kernel(metric: Tensor, description: Mapping[str, Any]) -> Kernel:
     if not set(description["options"]) <= set(OPTIONS):
         raise ValueError(f"unknown kernel options {description['options']}")
     kernel = KERNELS[description["name"]](torch.ones_like(metric), **description["options"])
-    kernel.metric = torch.nn.Parameter(metric, requires_grad=bool(description["trainable"]))
+    kernel.metric = nn.Parameter(metric, requires_grad=bool(description["trainable"]))
     return kernel
 
 
 def _describe_map(feature_map: FeatureMap) -> dict[str, Any]:
     if isinstance(feature_map, Nystroem):
         return {"class": "Nystroem", "kernel": _describe_kernel(feature_map.kernel), "rank": feature_map.rank}
-    return {"class": "RandomFourier"}
+    return {"class": "RandomFourier" if isinstance(feature_map, RandomFourier) else "Identity"}
 
 
-def _rebuild_map(arrays: dict[str, Tensor], description: dict[str, Any]) -> FeatureMap:
+def _rebuild_map(arrays: Mapping[str, Tensor], description: Mapping[str, Any]) -> FeatureMap:
+    state = files.branch("map", arrays)
+    if description["class"] == "Identity":
+        return ModuleMap(nn.Identity()).eval()
     if description["class"] == "RandomFourier":
-        return RandomFourier(arrays["frequencies"], arrays["phases"])
-    kernel = _rebuild_kernel(arrays["kernel.metric"], description["kernel"])
-    return Nystroem(arrays["landmarks"], kernel, description["rank"])
+        return RandomFourier(state["frequencies"], state["phases"]).eval().requires_grad_(False)
+    kernel = _rebuild_kernel(state["kernel.metric"], description["kernel"])
+    feature_map = Nystroem(state["landmarks"], kernel, description["rank"]).eval().requires_grad_(False)
+    if "normalization_" in arrays:  # eigenvectors have no sign of their own: another machine may find other ones
+        feature_map._cached = [p.detach().clone() for p in feature_map.parameters()], arrays["normalization_"]
+    return feature_map
