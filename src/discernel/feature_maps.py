@@ -102,9 +102,12 @@ class Nystroem(FeatureMap):
         return self.basis(x) @ self.normalization()
 
     def scales(self) -> dict[str, float]:
-        """Return three standard deviations of the landmarks, which shifting the data leaves alone."""
+        """Return three standard deviations of the landmarks, or the kernel's width where they do not differ.
+
+        Shifting the data leaves both alone.
+        """
         spread = 3 * self.landmarks.detach().double().std(0, correction=0).square().mean().sqrt().item()
-        return super().scales() | ({"landmarks": spread} if spread > 0 else {})
+        return super().scales() | {"landmarks": spread or 1 / rms(self.kernel.metric)}
 
 
 class RandomFourier(FeatureMap):

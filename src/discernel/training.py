@@ -65,8 +65,8 @@ class Trainer:
     max_epochs : int or "auto"
         Passes over the data; "auto" takes about 600 steps, in at most 60 epochs.
     batch_size : int, "auto" or "paper"
-        Rows of a mini-batch, always more than J if there are as many. "auto" takes 10 J and at least 1000; "paper"
-        takes 1000, or 2J for DI with J > 500.
+        Rows of a mini-batch, always more than J if there are as many. "auto" takes 10J, or for six steps an epoch as
+        few as 2J, but at least 1000; "paper" takes 1000, or 2J for DI with J > 500.
     learning_rate : float
         Of Adam. If `relative`, in units of each parameter's own natural size (`FeatureMap.scales`), so that neither
         the units of the data nor the bandwidth matter; else absolute.
@@ -123,6 +123,10 @@ class Trainer:
         paper = cls(1000, "paper", learning_rate=1e-3, relative=False, schedule="plateau")
         return dataclasses.replace(paper, **settings)
 
+    def __repr__(self) -> str:
+        changed = (f for f in dataclasses.fields(self) if getattr(self, f.name) != f.default)
+        return f"Trainer({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in changed)})"
+
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the settings by name, as scikit-learn's `clone` and grid search ask for them."""
         return asdict(self)
@@ -138,7 +142,7 @@ class Trainer:
         if self.batch_size == "paper":
             rows = 2 * n_components if isinstance(criterion, DI) and n_components > 500 else 1000
         elif self.batch_size == "auto":
-            rows = max(1000, 10 * n_components)
+            rows = max(1000, min(10 * n_components, max(2 * n_components, n_rows // 6)))
             rows = n_rows // max(1, round(n_rows / rows))  # whole batches, so that hardly a row is left out
         else:
             rows = int(self.batch_size)
