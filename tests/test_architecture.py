@@ -1,4 +1,4 @@
-"""The picture of the house in DESIGN.md: which module may know which, and what none of them may do."""
+"""The picture of the house in CONTRIBUTING.md: which module may know which, and what none of them may do."""
 
 import ast
 from pathlib import Path
