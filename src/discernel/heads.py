@@ -50,7 +50,7 @@ def logistic(scores: Tensor, targets: Tensor) -> Tensor:
 LOSSES = {"svm": squared_hinge, "softmax": softmax, "logistic": logistic}
 
 
-def fit_linear(passes: Passes, loss: str, C: float = 1.0, tol: float = 1e-6, max_iter: int = 1000) -> LinearModel:
+def fit_linear(passes: Passes, loss: str, C: float = 1.0, tol: float = 1e-5, max_iter: int = 1000) -> LinearModel:
     """Return the minimiser of ½‖W‖² + C Σᵢ wᵢ loss(φᵢW + b, yᵢ), as LinearSVC and LogisticRegression have it.
 
     By L-BFGS on all the rows. The intercept is not penalised. Two classes have a column each, as more of them have;
