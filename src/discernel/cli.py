@@ -44,7 +44,7 @@ def demo(
         for row in demonstration.run():
             rows.append(row)
             progress.update(task, advance=1, description=[*names, ""][len(rows)])
-    table = Table(title=f"Digits: {demonstration.N_COMPONENTS} features, 1198 rows to learn from, 599 to test on")
+    table = Table(title=f"Digits: {demonstration.N_COMPONENTS} features, two thirds of the rows to learn from")
     for heading, justify in (("method", "left"), ("accuracy, %", "right"), ("MSE", "right"), ("seconds", "right")):
         table.add_column(heading, justify=justify)
     best = max(row.accuracy for row in rows)
