@@ -27,7 +27,7 @@ from discernel import (
     discriminant_information,
 )
 from discernel.discriminant import discriminant_components, principal_components, whitening, within_class
-from discernel.estimators import discriminant
+from discernel.estimators import discriminant, inputs
 
 IRIS, SPECIES = load_iris(return_X_y=True)
 WINE, CULTIVARS = load_wine(return_X_y=True)
@@ -463,7 +463,7 @@ def test_fewer_components_are_the_first_ones(analysis):
 def test_a_fitted_model_can_be_pickled_and_many_rows_go_through_in_batches(monkeypatch):
     model = KernelDCA(n_landmarks=30, random_state=0).fit(IRIS, SPECIES)
     expected = model.transform(IRIS)
-    monkeypatch.setattr(discriminant, "CHUNK", 300)
+    monkeypatch.setattr(inputs, "CHUNK", 300)
     np.testing.assert_allclose(pickle.loads(pickle.dumps(model)).transform(IRIS), expected, atol=1e-12)
 
 

@@ -45,7 +45,7 @@ from discernel import (
     moments_over,
 )
 from discernel.estimators.gamma import gamma_from_data
-from discernel.estimators.transformers import LearnedMap
+from discernel.estimators.learned import LearnedMap
 
 EPOCHS = 5
 PUBLIC = [getattr(discernel.estimators, name) for name in discernel.estimators.__all__]
@@ -637,11 +637,11 @@ def test_large_data_are_sampled_and_small_memory_is_enough(monkeypatch, digits):
     x, y = digits[0], digits[2]
     params = {"n_components": 20, "gamma": 0.1, "head": "svm", "trainer": short(), "random_state": 0}
     expected = DiscernelClassifier(**params).fit(x, y).predict(x)
-    monkeypatch.setattr(discernel.estimators.predictors, "CACHE_BYTES", 0)
-    monkeypatch.setattr(discernel.estimators.transformers, "CHUNK", 1000)
+    monkeypatch.setattr(discernel.estimators.classifier, "CACHE_BYTES", 0)
+    monkeypatch.setattr(discernel.estimators.inputs, "CHUNK", 1000)
     np.testing.assert_array_equal(DiscernelClassifier(**params).fit(x, y).predict(x), expected)
-    monkeypatch.setattr(discernel.estimators.transformers, "SAMPLE", 100)
-    monkeypatch.setattr(discernel.estimators.predictors, "CALIBRATION_ROWS", 100)
+    monkeypatch.setattr(discernel.estimators.inputs, "SAMPLE", 100)
+    monkeypatch.setattr(discernel.estimators.classifier, "CALIBRATION_ROWS", 100)
     model = DiscernelClassifier(**params | {"gamma": "cv"}).fit(x, y)
     assert model.score(x, y) > 0.9
     assert log_loss(y, model.predict_proba(x)) < 0.5

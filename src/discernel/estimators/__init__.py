@@ -1,7 +1,8 @@
 """The scikit-learn skin: estimators that have a feature map."""
 
+from discernel.estimators.classifier import DiscernelClassifier
 from discernel.estimators.discriminant import DCA, KernelDCA, KernelDiscriminantAnalysis
-from discernel.estimators.predictors import DiscernelClassifier, DiscernelRegressor
+from discernel.estimators.regressor import DiscernelRegressor
 from discernel.estimators.saving import load, save
 from discernel.estimators.transformers import LearnedFeatures, LearnedFourier, LearnedNystroem
 

@@ -6,12 +6,11 @@ from abc import abstractmethod
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from discernel import checks
@@ -24,7 +23,8 @@ from discernel.discriminant import (
     whitening,
     within_class,
 )
-from discernel.estimators.transformers import CHUNK, as_tensor, encode, kernel_from_data, make_source, sample
+from discernel.estimators.gamma import gamma_of, kernel_from_data
+from discernel.estimators.inputs import ROWS, TRAINING_ROWS, chunks, dense, encode, make_source, sample, weights
 from discernel.feature_maps import FeatureMap, ModuleMap, Nystroem
 from discernel.landmarks import INITS, choose_landmarks, distinct_rows
 from discernel.targets import SCALINGS, Targets
@@ -121,15 +121,14 @@ class DiscriminantAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
 
     def _rows(self, X, y, sample_weight):
         """Return validated rows, targets and weights, without the rows of weight zero."""
-        options = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "ensure_min_samples": 2}
         if y is None:
-            X = validate_data(self, X, **options)
+            X = validate_data(self, X, **TRAINING_ROWS)
         else:
-            X, y = validate_data(self, X, y, multi_output=True, **options)
-            y = y.toarray() if sp.issparse(y) else y
-        if sample_weight is None:
+            X, y = validate_data(self, X, y, multi_output=True, **TRAINING_ROWS)
+            y = dense(y)
+        weight = weights(X, sample_weight)
+        if weight is None:
             return X, y, None
-        weight = _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
         present = np.flatnonzero(weight)
         if len(present) == 0:
             raise ValueError("sample_weight must have at least one positive weight")
@@ -157,14 +156,12 @@ class DiscriminantAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     def transform(self, X):
         """Return the components of the rows, n×k, in batches of bounded memory."""
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=[np.float64, np.float32])
-        out = np.empty((X.shape[0], self._n_features_out), dtype=X.dtype)
-        step = max(1, CHUNK // max(len(self.mean_), X.shape[1]))
+        X = validate_data(self, X, reset=False, **ROWS)
+        out, start = np.empty((X.shape[0], self._n_features_out), dtype=X.dtype), 0
         with torch.no_grad():
-            for start in range(0, len(out), step):
-                rows = X[start : start + step]
-                x = as_tensor(rows.toarray() if sp.issparse(rows) else rows).double()
-                out[start : start + step] = (self.feature_map_.basis(x).numpy() - self.mean_) @ self.scalings_
+            for x in chunks(X, max(len(self.mean_), X.shape[1]), dtype=torch.float64):
+                out[start : start + len(x)] = (self.feature_map_.basis(x).numpy() - self.mean_) @ self.scalings_
+                start += len(x)
         return out
 
     @property
@@ -363,8 +360,7 @@ class KernelDCA(DiscriminantAnalysis):
     def _set_attributes(self, feature_map):
         super()._set_attributes(feature_map)
         self.landmarks_ = feature_map.landmarks.numpy()
-        gamma = feature_map.kernel.gamma.numpy()
-        self.gamma_ = float(gamma) if gamma.ndim == 0 else gamma
+        self.gamma_ = gamma_of(feature_map.kernel)
 
     def _landmarks(self, x, weight, generator) -> Tensor:
         rows, _ = distinct_rows(x, weight)

@@ -1,13 +1,18 @@
 """Choosing the bandwidth γ from the data."""
 
+import copy
+
 import numpy as np
 import torch
 from sklearn.kernel_approximation import Nystroem as RandomNystroem
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
+from sklearn.utils.multiclass import type_of_target
 from torch import Tensor
 
+from discernel import checks
+from discernel.kernels import KERNELS, Kernel, make_kernel
 from discernel.landmarks import distinct_rows
 
 RULES = ("scale", "median", "cv", "learn")
@@ -62,3 +67,34 @@ def _scale(x: Tensor, sample_weight: Tensor | None) -> float:
     x = x.double() - x[0, 0].double()  # equal entries are then zero, exactly
     variance = (weight @ (x - (weight @ x).mean()).square()).mean().item()
     return 1.0 / (x.shape[1] * variance) if variance > 0 else 1.0 / x.shape[1]
+
+
+def check_kernel(kernel, gamma, rules) -> None:
+    """Refuse what is no kernel, and what is neither a rule for gamma nor a gamma."""
+    if not isinstance(kernel, Kernel):
+        checks.one_of("kernel", kernel, KERNELS)
+    if isinstance(gamma, str):
+        checks.one_of("gamma", gamma, rules)
+    else:
+        make_kernel("rbf", gamma)
+
+
+def kernel_from_data(kernel, gamma, x: Tensor, y, weight: Tensor | None, generator: torch.Generator) -> Kernel:
+    """Return the kernel with its gamma found by the rule, and trainable if that is to be learned."""
+    if isinstance(kernel, Kernel):
+        return copy.deepcopy(kernel)
+    if not isinstance(gamma, str):
+        return make_kernel(kernel, gamma)
+    checks.one_of("gamma", gamma, RULES)
+    if gamma == "cv" and (y is None or type_of_target(y) not in ("binary", "multiclass")):
+        raise ValueError('gamma="cv" needs a class for each row in y; use "scale", "median" or a number')
+    value = gamma_from_data("scale" if gamma == "learn" else gamma, x, y, weight, generator)
+    if gamma == "learn":
+        return make_kernel(kernel, torch.full((x.shape[1],), value, dtype=x.dtype), trainable=True)
+    return make_kernel(kernel, value)
+
+
+def gamma_of(kernel: Kernel) -> float | np.ndarray:
+    """Return the gamma of a kernel as an attribute of an estimator."""
+    gamma = kernel.gamma.numpy()
+    return float(gamma) if gamma.ndim == 0 else gamma

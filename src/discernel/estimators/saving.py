@@ -13,9 +13,12 @@ from torch import Tensor, nn
 
 from discernel import checkpoint as files
 from discernel import checks
+from discernel.estimators.classifier import DiscernelClassifier
 from discernel.estimators.discriminant import DCA, DiscriminantAnalysis, KernelDCA, KernelDiscriminantAnalysis
-from discernel.estimators.predictors import DiscernelClassifier, DiscernelRegressor, Predictor
-from discernel.estimators.transformers import LearnedFourier, LearnedMap, LearnedNystroem
+from discernel.estimators.learned import LearnedMap
+from discernel.estimators.predictor import Predictor
+from discernel.estimators.regressor import DiscernelRegressor
+from discernel.estimators.transformers import LearnedFourier, LearnedNystroem
 from discernel.feature_maps import FeatureMap, ModuleMap, Nystroem, RandomFourier
 from discernel.heads import LinearModel
 from discernel.kernels import KERNELS, Kernel

@@ -1,0 +1,250 @@
+"""The classifier: features learned for classes or labels, and a head on them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import ClassifierMixin, is_classifier
+from sklearn.utils import get_tags
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from discernel.data import Source
+from discernel.estimators.inputs import TRAINING_ROWS, Rows, dense, weights
+from discernel.estimators.predictor import Predictor
+from discernel.heads import LinearModel, fit_linear, sum_of_variances, temperature
+from discernel.targets import Targets
+
+PENALTIES = {"svm": 0.1, "softmax": 0.01}
+CACHE_BYTES = 2**31  # features kept for the passes of an iterative head; above that they are computed anew
+CALIBRATION_ROWS = 20_000
+
+
+def if_head_has(method: str) -> Callable:
+    """Let a method exist where the head has it; all heads with a name have."""
+
+    def check(estimator: Predictor) -> bool:
+        return isinstance(estimator.head, str) or hasattr(getattr(estimator, "head_", estimator.head), method)
+
+    return available_if(check)
+
+
+class DiscernelClassifier(ClassifierMixin, Predictor):
+    """A classifier on kernel features that are learned by the Discriminant Information.
+
+    Parameters
+    ----------
+    n_components : int
+        The number of features, J.
+    feature_map : {"nystroem", "fourier"} or a learned transformer
+        What is learned. A transformer (`LearnedNystroem`, ...) brings its own settings; `n_components`, `gamma`,
+        `rho`, `trainer`, `device` and `verbose` are for the names.
+    head : {"ridge", "svm", "softmax"} or a scikit-learn classifier
+        The model on the features: least squares to the class indicators, exact, from one pass; linear SVMs with a
+        squared hinge, one class against the rest, as in the paper; softmax regression; or any classifier.
+    gamma : float, array, "scale", "median", "cv" or "learn"
+        See `LearnedNystroem`; for "fourier", whose frequencies carry their own metric, "learn" is "scale".
+    rho : float
+        The ridge penalty of the criterion.
+    alpha : float, "gcv" or None
+        The penalty of the head: ρ of "ridge", by default that of the criterion, or chosen by generalised
+        cross-validation ("gcv", which does not see that the features were learned from the same rows); 1/C of "svm"
+        and "softmax" in units of the total variance of the features (which learning may make much smaller than one),
+        by default 0.1 and 0.01. For the absolute C of the paper, give ``head=LinearSVC(C=1)``.
+    trainer : Trainer, optional
+        How the features are trained; by default ``Trainer()``.
+    early_stopping : bool
+        Hold out some of the rows, and stop when a ridge head on the features no longer predicts them better. The best
+        features are kept; the head is fitted on all rows.
+    validation_fraction : float
+        The share of the rows that `early_stopping` holds out.
+    n_iter_no_change : int
+        For how many epochs the score may fail to improve before `early_stopping` stops.
+    warm_start : bool
+        Train on from the features of the last `fit`, instead of from new ones.
+    class_weight : dict or "balanced", optional
+        Weights of the classes, multiplied with the weights of the samples.
+    random_state : int, RandomState or None
+        Decides the landmarks or frequencies and the mini-batches.
+    device : str, optional
+        Where to train; "auto" or None takes a GPU if there is one.
+    verbose : bool
+        Show a progress bar.
+
+    Attributes
+    ----------
+    classes_ : ndarray (L,)
+        The classes.
+    transformer_ : LearnedMap
+        The learned features.
+    head_ : LinearModel or a scikit-learn classifier
+        The head. A `LinearModel` is linear in the map's basis, so that predicting takes two products.
+    alpha_ : float
+        The penalty of the head.
+    history_ : list of EpochRecord
+        What is known of each epoch; with `early_stopping` also ``validation_score``, the share R² of the variance of
+        the held-out targets that a ridge head explains.
+    n_iter_ : int
+        The number of epochs.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.model_selection import train_test_split
+    >>> X, y = load_digits(return_X_y=True)
+    >>> X_train, X_test, y_train, y_test = train_test_split(X / 16, y, random_state=0)
+    >>> model = DiscernelClassifier(n_components=50, random_state=0).fit(X_train, y_train)
+    >>> model.score(X_test, y_test) > 0.97
+    True
+    """
+
+    _heads = ("ridge", "svm", "softmax")
+    _suits = staticmethod(is_classifier)
+
+    def __init__(
+        self,
+        n_components=100,
+        *,
+        feature_map="nystroem",
+        head="ridge",
+        gamma="learn",
+        rho=1e-4,
+        alpha=None,
+        trainer=None,
+        early_stopping=False,
+        validation_fraction=0.1,
+        n_iter_no_change=10,
+        warm_start=False,
+        class_weight=None,
+        random_state=None,
+        device=None,
+        verbose=False,
+    ):
+        self.n_components = n_components
+        self.feature_map = feature_map
+        self.head = head
+        self.gamma = gamma
+        self.rho = rho
+        self.alpha = alpha
+        self.trainer = trainer
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.warm_start = warm_start
+        self.class_weight = class_weight
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    def fit(self, X, y, sample_weight=None):
+        """Learn the features and the head.
+
+        Parameters
+        ----------
+        X : array, data frame or CSR matrix (n, d)
+            The data; float32 takes half the time of float64.
+        y : array (n,) or (n, L)
+            A class for each sample, or an indicator matrix of labels.
+        sample_weight : array (n,), optional
+            How often each row counts.
+        """
+        self._check_parameters(weighted=sample_weight is not None or self.class_weight is not None)
+        X, y = validate_data(self, X, y, reset=not self._warm, multi_output=True, **TRAINING_ROWS)
+        y = dense(y)
+        check_classification_targets(y)
+        self._multilabel = type_of_target(y) == "multilabel-indicator"
+        y = y if self._multilabel else column_or_1d(y, warn=True)
+        targets = Targets.labels(y) if self._multilabel else Targets.classes(y)
+        self.classes_: Any = np.arange(y.shape[1]) if self._multilabel else targets.names
+        rows = Rows(X, y, targets, self._weights(X, y, sample_weight)).counted()
+        self._fit_map(rows)
+        if not isinstance(self.head, str):
+            self.head_ = self._fit_head(rows)
+            return self
+        source = rows.source(self.transformer_._device())
+        self._threshold = 0.5 if self._multilabel and self.head == "ridge" else 0.0  # between a label's 0 and 1
+        self.head_ = self._ridge(source) if self.head == "ridge" else self._iterative(source)
+        self._temperature = 1.0 if self.head == "softmax" else self._calibrate(source)
+        return self
+
+    def _weights(self, X, y, sample_weight) -> np.ndarray | None:
+        weight = weights(X, sample_weight)
+        if self.class_weight is None:
+            return weight
+        by_class = compute_sample_weight(self.class_weight, y).astype(X.dtype)
+        return by_class if weight is None else by_class * weight
+
+    def _iterative(self, source: Source) -> LinearModel:
+        """Fit an SVM or softmax head on φ, and return it as a model that is linear in the basis."""
+        feature_map = self.transformer_._placed()
+        self.alpha_ = float(PENALTIES[self.head] if self.alpha is None else self.alpha)
+        loss = "logistic" if self.head == "softmax" and self._multilabel else self.head
+        width = self.transformer_._n_features_out
+        rows = max(1, 2**22 // width)
+
+        def passes():
+            for batch in source.batches(rows):
+                with torch.no_grad():  # and not around the yield: whoever takes the batch wants gradients
+                    features = feature_map(batch.x)
+                yield features, batch.targets, batch.sample_weight
+
+        fits = len(source) * width * 8 <= CACHE_BYTES
+        kept = list(passes()) if fits else None
+        again = passes if kept is None else lambda: kept
+        variance = sum_of_variances(again())
+        model = fit_linear(again, loss, C=1 / (self.alpha_ * variance))
+        turn = getattr(feature_map, "normalization", None)
+        turned = model.weights if turn is None else turn().double() @ model.weights
+        return LinearModel(turned.cpu(), model.intercept.cpu())
+
+    def _calibrate(self, source: Source) -> float:
+        """Return the temperature of the probabilities, found on (at most 20000 of) the training rows."""
+        count = min(len(source), CALIBRATION_ROWS)
+        batch = source.rows(torch.arange(count) * len(source) // count)
+        with torch.no_grad():
+            scores = self.head_.scores(self.transformer_._placed().basis(batch.x)) - self._threshold
+        return temperature(scores, batch.targets, batch.sample_weight, independent=self._multilabel)
+
+    @if_head_has("decision_function")
+    def decision_function(self, X):
+        """Return the scores of the classes, n×L; for two classes, (n,), positive for the second."""
+        check_is_fitted(self)
+        if not isinstance(self.head_, LinearModel):
+            return self._of_head("decision_function", X)
+        scores = self._scores(self._validated(X)) - self._threshold
+        return scores if self._multilabel or len(self.classes_) > 2 else scores[:, 1] - scores[:, 0]
+
+    def predict(self, X):
+        """Return the class of each row, or the indicator matrix of its labels."""
+        check_is_fitted(self)
+        if not isinstance(self.head_, LinearModel):
+            return self._of_head("predict", X)
+        scores = self.decision_function(X)
+        if self._multilabel:
+            return (scores > 0).astype(int)
+        return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(1)]
+
+    @if_head_has("predict_proba")
+    def predict_proba(self, X):
+        """Return the probabilities of the classes, n×L.
+
+        Those of a softmax (for labels, a sigmoid) of the scores times a temperature. It is one for the "softmax" head;
+        for the others it has the greatest likelihood on the training rows, with Platt's correction for their having
+        been trained on. For held-out calibration wrap the classifier in CalibratedClassifierCV.
+        """
+        check_is_fitted(self)
+        if not isinstance(self.head_, LinearModel):
+            return self._of_head("predict_proba", X)
+        scores = self._temperature * torch.from_numpy(self._scores(self._validated(X)) - self._threshold)
+        return (torch.sigmoid(scores) if self._multilabel else torch.softmax(scores, 1)).numpy()
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        if not isinstance(self.head, str):
+            of_head = get_tags(self.head).classifier_tags
+            tags.classifier_tags.multi_label = of_head is not None and of_head.multi_label
+        return tags

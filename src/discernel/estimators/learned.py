@@ -1,0 +1,157 @@
+"""What the learned transformers share: validate, train, transform."""
+
+import copy
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from discernel import checks
+from discernel.criteria import CE, DI, LS, Criterion
+from discernel.data import Source
+from discernel.estimators.inputs import ROWS, TRAINING_ROWS, Rows, chunks, dense, encode, weights
+from discernel.estimators.progress import score_on, tracked, until_stale
+from discernel.feature_maps import FeatureMap
+from discernel.targets import Targets
+from discernel.training import Trainer
+
+CRITERIA = ("di", "ls", "ce")
+
+
+class LearnedMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """What the learned transformers share: validate, train, transform. A subclass says which map to start from."""
+
+    # What every subclass's constructor has.
+    rho: float
+    criterion: str | None
+    trainer: Trainer | None
+    random_state: Any
+    device: str | None
+    verbose: bool
+
+    @abstractmethod
+    def _start(self, source: Source, y, generator: torch.Generator) -> FeatureMap:
+        """Return the map that training starts from."""
+
+    def fit(self, X, y=None, sample_weight=None):
+        """Learn the features.
+
+        Parameters
+        ----------
+        X : array, data frame or CSR matrix (n, d)
+            The data. What is trained has its precision: float32 takes half the time of float64.
+        y : array (n,) or (n, L), optional
+            Classes, an indicator matrix of labels, or regression targets; not needed if ``criterion=None``.
+        sample_weight : array (n,), optional
+            How often each row counts.
+        """
+        self._check_parameters()
+        if self._supervised:
+            X, y = validate_data(self, X, y, multi_output=True, **TRAINING_ROWS)
+            y = dense(y)
+            targets = encode(y)
+        else:
+            X, y = validate_data(self, X, **TRAINING_ROWS), None
+            targets = Targets.values(np.zeros(X.shape[0]))
+        return self._train(Rows(X, y, targets, weights(X, sample_weight)).counted())
+
+    def _check_parameters(self) -> None:
+        checks.positive("rho", self.rho)
+        if self.criterion is not None:
+            checks.one_of("criterion", self.criterion, CRITERIA)
+        if self.trainer is not None:
+            checks.instance("trainer", self.trainer, Trainer)
+        if self.device not in (None, "auto") and self._device() != torch.device(self.device):
+            raise ValueError(f"device is {self.device!r}, but torch finds no GPU here; use device=None")
+
+    @property
+    def _supervised(self) -> bool:
+        gamma = getattr(self, "gamma", None)
+        return self.criterion is not None or (isinstance(gamma, str) and gamma == "cv")
+
+    def _train(self, rows: Rows, held_out: Rows | None = None, patience: int = 0, resume: bool = False):
+        """Train on validated rows; with others held out, until those are no longer predicted better.
+
+        If `resume`, go on from the map that the last fit has left here.
+        """
+        source = rows.source(self._device())
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        if resume:
+            feature_map = copy.deepcopy(self.feature_map_)
+            for name, parameter in feature_map.named_parameters():
+                parameter.requires_grad_(name in self._trained)
+        else:
+            feature_map = self._start(source, rows.y, torch.Generator().manual_seed(seed))
+        feature_map.to(source.features(slice(0, 1))).train()
+        self._trained = [name for name, parameter in feature_map.named_parameters() if parameter.requires_grad]
+        self.history_ = []
+        if self.criterion is not None:
+            trainer = Trainer() if self.trainer is None else self.trainer
+            criterion = make_criterion(self.criterion, self.rho, rows.targets)
+            validation = None if held_out is None else score_on(held_out.source(self._device()), source, self.rho)
+            epochs = trainer.epochs(feature_map, criterion, source, seed=seed, validation=validation)
+            epochs = epochs if held_out is None else until_stale(epochs, feature_map, patience)
+            self.history_ = list(tracked(epochs, type(self).__name__) if self.verbose else epochs)
+        self.n_iter_ = len(self.history_)
+        self.feature_map_ = feature_map.cpu().eval().requires_grad_(False)
+        self._set_attributes(self.feature_map_)
+        return self
+
+    def _set_attributes(self, feature_map: FeatureMap) -> None:
+        self._n_features_out = feature_map(torch.zeros(1, self.n_features_in_, dtype=self._dtype())).shape[1]
+
+    def _dtype(self) -> torch.dtype:
+        return next((p.dtype for p in self.feature_map_.parameters()), torch.float32)
+
+    def _device(self) -> torch.device:
+        """Return where to compute: the CPU if a model has been brought to where there is no GPU."""
+        try:
+            device = torch.device("cuda" if self.device in (None, "auto") else self.device)
+        except (RuntimeError, TypeError) as error:
+            raise ValueError(f"device must be the name of a torch device, got {self.device!r}") from error
+        return torch.device("cpu") if device.type == "cuda" and not torch.cuda.is_available() else device
+
+    def _placed(self) -> FeatureMap:
+        """Return the map where it is to compute; the fitted one stays on the CPU, where it can be kept and sent."""
+        device = self._device()
+        return self.feature_map_ if device.type == "cpu" else copy.deepcopy(self.feature_map_).to(device)
+
+    def transform(self, X):
+        """Return the features φ(X), n×J, in batches of bounded memory."""
+        check_is_fitted(self)
+        return self._features(validate_data(self, X, reset=False, **ROWS))
+
+    def _features(self, X) -> np.ndarray:
+        """Return the features of validated rows."""
+        out = np.empty((X.shape[0], self._n_features_out), dtype=X.dtype)
+        feature_map, start = self._placed(), 0
+        with torch.no_grad():
+            for x in self._chunks(X):
+                out[start : start + len(x)] = feature_map(x).cpu().numpy()
+                start += len(x)
+        return out
+
+    def _chunks(self, X) -> Iterator[Tensor]:
+        """Yield validated rows as tensors that the map takes, as many at a time as their features fit in memory."""
+        return chunks(X, self._n_features_out, self._device(), self._dtype())
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.required = self._supervised
+        tags.target_tags.multi_output = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def make_criterion(name: str, rho: float, targets: Targets) -> Criterion:
+    """Return the criterion of this name for these targets."""
+    if name == "ce" and targets.kind == "values":
+        raise ValueError('criterion="ce" is for classes and labels; regression targets need "di" or "ls"')
+    return CE(independent=targets.kind == "labels") if name == "ce" else {"di": DI, "ls": LS}[name](rho)

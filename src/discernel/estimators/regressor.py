@@ -1,0 +1,135 @@
+"""The regressor: features learned for one or many targets, and a head on them."""
+
+import torch
+from sklearn.base import RegressorMixin, is_regressor
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from discernel.estimators.inputs import TRAINING_ROWS, Rows, weights
+from discernel.estimators.predictor import Predictor
+from discernel.heads import LinearModel
+from discernel.targets import Targets
+
+
+class DiscernelRegressor(RegressorMixin, Predictor):
+    """A regressor on kernel features that are learned by the Discriminant Information.
+
+    The targets are standardised for the training of the features, so that each counts the same; the ridge head is
+    fitted to them as they are.
+
+    Parameters
+    ----------
+    n_components : int
+        The number of features, J.
+    feature_map : {"nystroem", "fourier"} or a learned transformer
+        What is learned; see `DiscernelClassifier`.
+    head : "ridge" or a scikit-learn regressor
+        The model on the features.
+    gamma : float, array, "scale", "median" or "learn"
+        See `LearnedNystroem`.
+    rho : float
+        The ridge penalty of the criterion.
+    alpha : float, "gcv" or None
+        The penalty of the ridge head; by default ρ.
+    trainer : Trainer, optional
+        How the features are trained; by default ``Trainer()``.
+    early_stopping, validation_fraction, n_iter_no_change, warm_start
+        As of `DiscernelClassifier`.
+    random_state : int, RandomState or None
+        Decides the landmarks or frequencies and the mini-batches.
+    device : str, optional
+        Where to train; "auto" or None takes a GPU if there is one.
+    verbose : bool
+        Show a progress bar.
+
+    Attributes
+    ----------
+    transformer_, head_, alpha_, history_, n_iter_
+        As of `DiscernelClassifier`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.linspace(0, 6, 200)[:, None]
+    >>> model = DiscernelRegressor(n_components=20, random_state=0).fit(x, np.sin(x[:, 0]))
+    >>> round(model.score(x, np.sin(x[:, 0])), 3)
+    1.0
+    """
+
+    _heads = ("ridge",)
+    _suits = staticmethod(is_regressor)
+
+    def __init__(
+        self,
+        n_components=100,
+        *,
+        feature_map="nystroem",
+        head="ridge",
+        gamma="learn",
+        rho=1e-4,
+        alpha=None,
+        trainer=None,
+        early_stopping=False,
+        validation_fraction=0.1,
+        n_iter_no_change=10,
+        warm_start=False,
+        random_state=None,
+        device=None,
+        verbose=False,
+    ):
+        self.n_components = n_components
+        self.feature_map = feature_map
+        self.head = head
+        self.gamma = gamma
+        self.rho = rho
+        self.alpha = alpha
+        self.trainer = trainer
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    def fit(self, X, y, sample_weight=None):
+        """Learn the features and the head.
+
+        Parameters
+        ----------
+        X : array, data frame or CSR matrix (n, d)
+            The data; float32 takes half the time of float64.
+        y : array (n,) or (n, L)
+            One or many targets.
+        sample_weight : array (n,), optional
+            How often each row counts.
+        """
+        self._check_parameters(weighted=sample_weight is not None)
+        X, y = validate_data(self, X, y, reset=not self._warm, multi_output=True, y_numeric=True, **TRAINING_ROWS)
+        self._single = y.ndim == 1
+        rows = Rows(X, y, Targets.values(y), weights(X, sample_weight)).counted()
+        values = rows.targets.data.double()
+        w = torch.ones(len(values)).double() if rows.weight is None else torch.from_numpy(rows.weight).double()
+        centre = w @ values / w.sum()
+        spread = (w @ (values - centre).square() / w.sum()).sqrt()
+        spread[spread == 0] = 1.0
+        standard = rows._replace(y=None, targets=Targets.values((values - centre) / spread))
+        self._fit_map(standard)
+        if isinstance(self.head, str):
+            model = self._ridge(standard.source(self.transformer_._device()))
+            self.head_ = LinearModel(model.weights * spread, model.intercept * spread + centre)
+        else:
+            self.head_ = self._fit_head(rows)
+        return self
+
+    def predict(self, X):
+        """Return the predicted targets, (n,) or (n, L) as they were in `fit`."""
+        check_is_fitted(self)
+        if not isinstance(self.head_, LinearModel):
+            return self._of_head("predict", X)
+        scores = self._scores(self._validated(X))
+        return scores[:, 0] if self._single else scores
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
