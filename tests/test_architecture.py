@@ -17,7 +17,8 @@ FLOORS = (
     {"two_sample", "checkpoint", "data"},
     {"training"},
     {"estimators"},
-    {"plots", "report"},
+    {"export", "plots"},
+    {"report"},
     {"demo"},
     {"cli"},
     {"__init__", "__main__"},
@@ -27,6 +28,7 @@ HOMES = {
     "torch.distributed": {"distributed"},
     "sklearn.base": {"estimators"},
     "matplotlib": {"plots", "demo"},
+    "onnx": {"export"},
     "typer": {"cli"},
 }
 FORBIDDEN_MODULES = {"pickle", "dill", "joblib", "cloudpickle", "marshal", "shelve", "subprocess"}

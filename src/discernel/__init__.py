@@ -14,6 +14,7 @@ from discernel.estimators import (
     load,
     save,
 )
+from discernel.export import export_onnx
 from discernel.feature_maps import FeatureMap, ModuleMap, Nystroem, RandomFourier
 from discernel.kernels import RBF, Cauchy, Kernel, Laplacian, Linear, Matern, Polynomial, make_kernel
 from discernel.landmarks import choose_landmarks
@@ -58,6 +59,7 @@ __all__ = [
     "Trainer",
     "choose_landmarks",
     "discriminant_information",
+    "export_onnx",
     "load",
     "make_kernel",
     "moments_over",
