@@ -11,6 +11,7 @@ from discernel.estimators import (
     LearnedFeatures,
     LearnedFourier,
     LearnedNystroem,
+    feature_importance,
     load,
     save,
 )
@@ -60,6 +61,7 @@ __all__ = [
     "choose_landmarks",
     "discriminant_information",
     "export_onnx",
+    "feature_importance",
     "load",
     "make_kernel",
     "moments_over",

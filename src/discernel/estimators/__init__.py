@@ -2,6 +2,7 @@
 
 from discernel.estimators.classifier import DiscernelClassifier
 from discernel.estimators.discriminant import DCA, KernelDCA, KernelDiscriminantAnalysis
+from discernel.estimators.importance import feature_importance
 from discernel.estimators.regressor import DiscernelRegressor
 from discernel.estimators.saving import load, save
 from discernel.estimators.transformers import LearnedFeatures, LearnedFourier, LearnedNystroem
@@ -15,6 +16,7 @@ __all__ = [
     "LearnedFeatures",
     "LearnedFourier",
     "LearnedNystroem",
+    "feature_importance",
     "load",
     "save",
 ]
