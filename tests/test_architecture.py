@@ -11,7 +11,7 @@ ROOT = Path(discernel.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 FLOORS = (
     {"checks"},
-    {"linalg"},
+    {"linalg", "hadamard"},
     {"kernels", "moments", "targets", "distributed"},
     {"criteria", "feature_maps", "landmarks", "heads", "discriminant"},
     {"two_sample", "checkpoint", "data"},

@@ -34,6 +34,7 @@ from discernel import (
     ArraySource,
     DiscernelClassifier,
     DiscernelRegressor,
+    LearnedFastfood,
     LearnedFeatures,
     LearnedFourier,
     LearnedNystroem,
@@ -287,6 +288,7 @@ def test_bad_parameters_are_refused_by_name(estimator, params, error, message):
     ("model", "y", "error", "message"),
     [
         (LearnedFourier(gamma="learn"), Y, ValueError, "gamma must be one of 'scale', 'median', 'cv'; got 'learn'"),
+        (LearnedFastfood(kernel="laplacian"), Y, ValueError, "Fastfood features need a radial kernel"),
         (LearnedFourier(kernel="linear"), Y, ValueError, "kernel must be shift-invariant"),
         (LearnedFourier(kernel=Linear()), Y, ValueError, "kernel must be shift-invariant"),
         (LearnedNystroem(gamma="cv"), Z, ValueError, 'gamma="cv" needs a class for each row'),
@@ -341,7 +343,7 @@ def test_bad_weights_are_refused(estimator, weight):
 
 @each_learned
 def test_too_many_components_are_reduced_with_a_warning(estimator):
-    if estimator in (LearnedFourier, LearnedFeatures):
+    if estimator in (LearnedFourier, LearnedFastfood, LearnedFeatures):
         pytest.skip("has any number of features")
     with pytest.warns(UserWarning, match="n_components is 50, but there are 5 distinct rows"):
         model = seeded(estimator, n_components=50).fit(X[:5].repeat(3, 0), np.arange(5).repeat(3) % 2)

@@ -24,6 +24,7 @@ from discernel import (
     KernelDCA,
     KernelDiscriminantAnalysis,
     Laplacian,
+    LearnedFastfood,
     LearnedFeatures,
     LearnedFourier,
     LearnedNystroem,
@@ -55,6 +56,7 @@ MAPS = {
     f"nystroem {name}": LearnedNystroem(3 if name == "linear" else 6, kernel=kernel, **SHORT)
     for name, kernel in KERNELS.items()
 } | {f"fourier {name}": LearnedFourier(6, kernel=name, **SHORT) for name in ("rbf", "laplacian", "matern", "cauchy")}
+MAPS["fastfood"] = LearnedFastfood(6, **SHORT)
 TASKS = {
     "two classes": np.array(["no", "yes"])[(Y > 0).astype(int)],
     "classes": np.array(["setosa", "versicolor", "virginicä"])[Y],

@@ -2,11 +2,12 @@ import copy
 import math
 
 import pytest
+import scipy.linalg
 import torch
 from sklearn import kernel_approximation as sk
 from torch import nn
 
-from discernel import RBF, Cauchy, Laplacian, Matern, ModuleMap, Nystroem, Polynomial, RandomFourier
+from discernel import RBF, Cauchy, Fastfood, Laplacian, Matern, ModuleMap, Nystroem, Polynomial, RandomFourier
 from discernel.feature_maps import rms
 
 
@@ -22,11 +23,17 @@ def fourier(dtype=torch.float64, seed=0, n_components=7):
     return RandomFourier.sample(RBF(0.3), 3, n_components, torch.Generator().manual_seed(seed)).to(dtype)
 
 
+def fastfood(n_features, n_components, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return Fastfood.sample(RBF(0.3), n_features, n_components, generator, torch.float64)
+
+
 MAPS = {
     "nystroem": lambda dtype=torch.float64, seed=0: Nystroem(
         data(7, 3, seed=seed, dtype=dtype), RBF([0.3, 0.5, 0.7], trainable=True)
     ),
     "fourier": fourier,
+    "fastfood": lambda dtype=torch.float64, seed=0: fastfood(3, 7, seed).to(dtype),
     "module": lambda dtype=torch.float64, seed=0: ModuleMap(nn.Sequential(nn.Linear(3, 7), nn.Tanh()).to(dtype)),
 }
 
@@ -218,6 +225,105 @@ def test_the_generator_decides_the_fourier_map():
     assert torch.equal(first.frequencies, same.frequencies)
     assert torch.equal(first.phases, same.phases)
     assert not torch.equal(first.frequencies, other.frequencies)
+
+
+RADIAL = [RBF, Cauchy, Matern]
+SAMPLERS = {
+    "fastfood": Fastfood.sample,
+    "orthogonal": lambda *arguments: RandomFourier.sample(*arguments, orthogonal=True),
+    "independent": RandomFourier.sample,
+}
+
+
+def approximations(sampler, kernel, x, n_components, repeats):
+    """Return estimates of the kernel matrix, one for each of as many draws of the map."""
+    generator = torch.Generator().manual_seed(0)
+    draws = (SAMPLERS[sampler](kernel, x.shape[1], n_components, generator, x.dtype)(x) for _ in range(repeats))
+    return torch.stack([(phi @ phi.T).detach() for phi in draws])
+
+
+@pytest.mark.parametrize("sampler", ["fastfood", "orthogonal"])
+@pytest.mark.parametrize("kernel", RADIAL)
+@pytest.mark.parametrize("gamma", [0.2, [0.05, 0.2, 0.1, 0.1, 0.3]])
+def test_structured_frequencies_are_unbiased(sampler, kernel, gamma):
+    kernel, x = kernel(exact(gamma)), data(5, 5)
+    estimates = approximations(sampler, kernel, x, 20, repeats=500)
+    error = estimates.mean(0) - kernel(x, x)
+    assert ((error / estimates.std(0)).abs() * math.sqrt(500) < 4.5).all()
+
+
+@pytest.mark.parametrize(("sampler", "ratio"), [("fastfood", 1.3), ("orthogonal", 0.8)])
+def test_the_error_of_structured_frequencies_against_that_of_independent_ones(sampler, ratio):
+    kernel, x = RBF(exact(0.4 / 128)), data(10, 128)
+    errors = {
+        name: (approximations(name, kernel, x, 256, repeats=100) - kernel(x, x)).square().mean()
+        for name in (sampler, "independent")
+    }
+    assert errors[sampler] < ratio * errors["independent"]
+
+
+def test_orthogonal_frequencies_are_orthogonal_within_each_block_and_as_long_as_others():
+    draws = [
+        RBF(exact(0.5)).frequencies(8, 8000, torch.Generator().manual_seed(0), exact(0).dtype, orthogonal=orthogonal)
+        for orthogonal in (True, False)
+    ]
+    gram = draws[0][:, :8].T @ draws[0][:, :8]
+    torch.testing.assert_close(gram, gram.diagonal().diag(), rtol=0, atol=1e-12)
+    torch.testing.assert_close(draws[0].norm(dim=0), draws[1].norm(dim=0))
+
+
+@pytest.mark.parametrize(("n_features", "n_components"), [(1, 3), (5, 8), (8, 20), (33, 40)])
+def test_fastfood_is_its_formula(n_features, n_components):
+    feature_map, x = fastfood(n_features, n_components), data(6, n_features)
+    size = feature_map.gains.shape[1]
+    h = torch.from_numpy(scipy.linalg.hadamard(size)).double() / math.sqrt(size)
+    blocks = [
+        h @ gains.diag() @ torch.eye(size).double()[permutation] @ h[:, :n_features] @ signs.diag()
+        for signs, gains, permutation in zip(feature_map.signs, feature_map.gains, feature_map.permutation, strict=True)
+    ]
+    v = feature_map.scaling[:, None] * torch.cat(blocks)[:n_components]
+    torch.testing.assert_close(feature_map(x), math.sqrt(2 / n_components) * torch.cos(x @ v.T + feature_map.phases))
+    torch.testing.assert_close(feature_map.dense().frequencies, v.T)
+    torch.testing.assert_close(feature_map.dense()(x), feature_map(x))
+
+
+def test_fastfood_has_no_matrix_of_features_by_components():
+    sizes = {name: value.numel() for name, value in fastfood(500, 4096).state_dict().items()}
+    assert sizes == {"signs": 4000, "gains": 4096, "scaling": 4096, "phases": 4096, "permutation": 4096}
+
+
+def test_gradients_of_fastfood_agree_with_finite_differences():
+    feature_map, x = fastfood(3, 6), data(4, 3).requires_grad_()
+    names = list(dict(feature_map.named_parameters()))
+
+    def features(x, *values):
+        return torch.func.functional_call(feature_map, dict(zip(names, values, strict=True)), x)
+
+    assert torch.autograd.gradcheck(features, (x, *(p.detach().requires_grad_() for p in feature_map.parameters())))
+
+
+@pytest.mark.parametrize("sampler", ["fastfood", "orthogonal"])
+def test_structured_frequencies_want_a_radial_kernel(sampler):
+    with pytest.raises(ValueError, match=r"radial kernel.*Laplacian is not"):
+        SAMPLERS[sampler](Laplacian(1.0), 3, 5)
+    with pytest.raises(ValueError, match="shift-invariant"):
+        SAMPLERS[sampler](Polynomial(1.0), 3, 5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"signs": data(3, 3)}, "gains must have 3 rows"),
+        ({"gains": data(2, 5)}, "gains must have 4 columns"),
+        ({"scaling": data(4)}, "scaling must have from 5 to 8 entries"),
+        ({"phases": data(4)}, "vectors of one length"),
+        ({"permutation": torch.zeros(2, 4).long()}, "a permutation of 0..3"),
+    ],
+)
+def test_fastfood_wants_parts_that_fit(change, message):
+    parts = dict(fastfood(3, 7).state_dict())
+    with pytest.raises(ValueError, match=message):
+        Fastfood(**parts | change)
 
 
 def test_module_map_is_its_module():

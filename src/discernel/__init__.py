@@ -8,6 +8,7 @@ from discernel.estimators import (
     DiscernelRegressor,
     KernelDCA,
     KernelDiscriminantAnalysis,
+    LearnedFastfood,
     LearnedFeatures,
     LearnedFourier,
     LearnedNystroem,
@@ -16,7 +17,7 @@ from discernel.estimators import (
     save,
 )
 from discernel.export import export_onnx
-from discernel.feature_maps import FeatureMap, ModuleMap, Nystroem, RandomFourier
+from discernel.feature_maps import Fastfood, FeatureMap, ModuleMap, Nystroem, RandomFourier
 from discernel.kernels import RBF, Cauchy, Kernel, Laplacian, Linear, Matern, Polynomial, make_kernel
 from discernel.landmarks import choose_landmarks
 from discernel.moments import Moments, Ridge
@@ -38,11 +39,13 @@ __all__ = [
     "DiscernelRegressor",
     "DivergenceWarning",
     "EpochRecord",
+    "Fastfood",
     "FeatureMap",
     "Kernel",
     "KernelDCA",
     "KernelDiscriminantAnalysis",
     "Laplacian",
+    "LearnedFastfood",
     "LearnedFeatures",
     "LearnedFourier",
     "LearnedNystroem",

@@ -7,6 +7,7 @@ the same for all radial kernels: γ = 1/(2ℓ²) of a length scale ℓ, so that 
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -60,6 +61,8 @@ class Kernel(nn.Module):
 class StationaryKernel(Kernel):
     """A kernel of x − z: by Bochner's theorem the Fourier transform of a spectral density."""
 
+    radial: ClassVar[bool] = True  # a function of ‖x − z‖ alone, and so a mixture of Gaussian kernels
+
     def origin(self, z: Tensor) -> Tensor:
         """Return the mean of the landmarks: a common offset would cost digits."""
         return z.detach().mean(0)
@@ -70,12 +73,34 @@ class StationaryKernel(Kernel):
         n_components: int,
         generator: torch.Generator | None = None,
         dtype: torch.dtype | None = None,
+        orthogonal: bool = False,
     ) -> Tensor:
-        """Return frequencies W (d×J), columns sampled from the spectral density: E cos(wᵀ(x − z)) = k(x, z)."""
+        """Return frequencies W (d×J), columns sampled from the spectral density: E cos(wᵀ(x − z)) = k(x, z).
+
+        With `orthogonal`, every d of them have orthogonal directions, uniform on the sphere, and the lengths of
+        independent ones (Yu et al. 2016): the mean is the same, the variance less. Only for radial kernels.
+        """
         self.check_features(n_features)
         metric = self.metric.detach().to(dtype or torch.get_default_dtype())
         raw = torch.empty(n_components, n_features, dtype=metric.dtype, device="cpu")
-        return (self.sample_spectrum(raw, generator).to(metric.device) * metric).T.contiguous()
+        raw = self.sample_spectrum(raw, generator)
+        if orthogonal:
+            self.check_radial("orthogonal frequencies")
+            raw = raw.norm(dim=1, keepdim=True) * _orthogonal_rows(n_components, n_features, generator).to(raw)
+        return (raw.to(metric.device) * metric).T.contiguous()
+
+    def lengths(self, n_features: int, n_components: int, generator: torch.Generator | None = None) -> Tensor:
+        """Return the lengths of `n_components` frequencies for γ = 1 in float64, without keeping the frequencies."""
+        rows = max(1, 2**20 // n_features)
+        sizes = [min(rows, n_components - start) for start in range(0, n_components, rows)]
+        draws = (torch.empty(size, n_features, dtype=torch.float64) for size in sizes)
+        return torch.cat([self.sample_spectrum(draw, generator).norm(dim=1) for draw in draws])
+
+    def check_radial(self, purpose: str) -> None:
+        """Refuse a purpose for which frequencies must have no preferred direction."""
+        if not self.radial:
+            name = type(self).__name__
+            raise ValueError(f"{purpose} need a radial kernel, a function of ‖x − z‖ such as RBF; {name} is not")
 
     @abstractmethod
     def sample_spectrum(self, out: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -132,6 +157,8 @@ class Cauchy(StationaryKernel):
 
 class Laplacian(StationaryKernel):
     """The Laplacian kernel, exp(−γ‖x − z‖₁)."""
+
+    radial = False
 
     @property
     def gamma(self) -> Tensor:
@@ -194,6 +221,15 @@ def make_kernel(kernel: str | Kernel, gamma: float | Sequence[float] | Tensor = 
     if isinstance(kernel, Kernel):
         return kernel
     return KERNELS[checks.one_of("kernel", kernel, KERNELS)](gamma, **options)
+
+
+def _orthogonal_rows(n_rows: int, n_features: int, generator: torch.Generator | None) -> Tensor:
+    """Return unit rows, uniform on the sphere and orthogonal within every `n_features` of them."""
+    blocks = -(-n_rows // n_features)
+    normal = torch.empty(blocks, n_features, n_features, dtype=torch.float64).normal_(generator=generator)
+    q, r = torch.linalg.qr(normal)
+    q = q * r.diagonal(dim1=-2, dim2=-1).sign()[:, None]  # makes it uniform: Householder's signs are not
+    return q.reshape(-1, n_features)[:n_rows]
 
 
 def squared_distances(x: Tensor, z: Tensor) -> Tensor:

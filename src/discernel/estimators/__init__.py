@@ -5,7 +5,7 @@ from discernel.estimators.discriminant import DCA, KernelDCA, KernelDiscriminant
 from discernel.estimators.importance import feature_importance
 from discernel.estimators.regressor import DiscernelRegressor
 from discernel.estimators.saving import load, save
-from discernel.estimators.transformers import LearnedFeatures, LearnedFourier, LearnedNystroem
+from discernel.estimators.transformers import LearnedFastfood, LearnedFeatures, LearnedFourier, LearnedNystroem
 
 __all__ = [
     "DCA",
@@ -13,6 +13,7 @@ __all__ = [
     "DiscernelRegressor",
     "KernelDCA",
     "KernelDiscriminantAnalysis",
+    "LearnedFastfood",
     "LearnedFeatures",
     "LearnedFourier",
     "LearnedNystroem",

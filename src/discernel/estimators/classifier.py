@@ -39,14 +39,15 @@ class DiscernelClassifier(ClassifierMixin, Predictor):
     ----------
     n_components : int
         The number of features, J.
-    feature_map : {"nystroem", "fourier"} or a learned transformer
+    feature_map : {"nystroem", "fourier", "fastfood"} or a learned transformer
         What is learned. A transformer (`LearnedNystroem`, ...) brings its own settings; `n_components`, `gamma`,
         `rho`, `trainer`, `device` and `verbose` are for the names.
     head : {"ridge", "svm", "softmax"} or a scikit-learn classifier
         The model on the features: least squares to the class indicators, exact, from one pass; linear SVMs with a
         squared hinge, one class against the rest, as in the paper; softmax regression; or any classifier.
     gamma : float, array, "scale", "median", "cv" or "learn"
-        See `LearnedNystroem`; for "fourier", whose frequencies carry their own metric, "learn" is "scale".
+        See `LearnedNystroem`; for "fourier" and "fastfood", whose frequencies carry their own metric, "learn" is
+        "scale".
     rho : float
         The ridge penalty of the criterion.
     alpha : float, "gcv" or None

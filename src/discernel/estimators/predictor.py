@@ -15,7 +15,7 @@ from discernel import checks
 from discernel.data import Source
 from discernel.estimators.inputs import ROWS, Rows
 from discernel.estimators.learned import LearnedMap
-from discernel.estimators.transformers import LearnedFourier, LearnedNystroem
+from discernel.estimators.transformers import LearnedFastfood, LearnedFourier, LearnedNystroem
 from discernel.heads import LinearModel
 from discernel.training import moments_over
 
@@ -84,13 +84,15 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if not isinstance(self.feature_map, str):
             if not isinstance(self.feature_map, LearnedMap):
                 name = type(self.feature_map).__name__
-                raise TypeError(f"feature_map must be 'nystroem', 'fourier' or a learned transformer; got {name}")
+                raise TypeError(
+                    f"feature_map must be 'nystroem', 'fourier', 'fastfood' or a learned transformer; got {name}"
+                )
             transformer = clone(self.feature_map)
             return transformer if transformer.random_state is not None else transformer.set_params(random_state=seed)
-        kinds = {"nystroem": LearnedNystroem, "fourier": LearnedFourier}
+        kinds = {"nystroem": LearnedNystroem, "fourier": LearnedFourier, "fastfood": LearnedFastfood}
         kind = kinds[checks.one_of("feature_map", self.feature_map, kinds)]
         learn = isinstance(self.gamma, str) and self.gamma == "learn"
-        gamma = "scale" if learn and kind is LearnedFourier else self.gamma
+        gamma = "scale" if learn and kind is not LearnedNystroem else self.gamma
         settings = {name: getattr(self, name) for name in ("rho", "trainer", "device", "verbose")}
         return kind(self.n_components, gamma=gamma, random_state=seed, **settings)
 

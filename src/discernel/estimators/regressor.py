@@ -20,7 +20,7 @@ class DiscernelRegressor(RegressorMixin, Predictor):
     ----------
     n_components : int
         The number of features, J.
-    feature_map : {"nystroem", "fourier"} or a learned transformer
+    feature_map : {"nystroem", "fourier", "fastfood"} or a learned transformer
         What is learned; see `DiscernelClassifier`.
     head : "ridge" or a scikit-learn regressor
         The model on the features.

@@ -18,8 +18,8 @@ from discernel.estimators.discriminant import DCA, DiscriminantAnalysis, KernelD
 from discernel.estimators.learned import LearnedMap
 from discernel.estimators.predictor import Predictor
 from discernel.estimators.regressor import DiscernelRegressor
-from discernel.estimators.transformers import LearnedFourier, LearnedNystroem
-from discernel.feature_maps import FeatureMap, ModuleMap, Nystroem, RandomFourier
+from discernel.estimators.transformers import LearnedFastfood, LearnedFourier, LearnedNystroem
+from discernel.feature_maps import Fastfood, FeatureMap, ModuleMap, Nystroem, RandomFourier
 from discernel.heads import LinearModel
 from discernel.kernels import KERNELS, Kernel
 from discernel.training import EpochRecord, Trainer
@@ -29,6 +29,7 @@ ESTIMATORS: dict[str, Any] = {
     for cls in (
         LearnedNystroem,
         LearnedFourier,
+        LearnedFastfood,
         DiscernelClassifier,
         DiscernelRegressor,
         DCA,
@@ -36,6 +37,7 @@ ESTIMATORS: dict[str, Any] = {
         KernelDiscriminantAnalysis,
     )
 }
+SAMPLED: dict[str, Any] = {"RandomFourier": RandomFourier, "Fastfood": Fastfood}  # made of what they hold
 OPTIONS = ("nu", "degree", "coef0")  # of kernels, besides gamma
 # What a fit leaves behind besides the map and the head: plain values, arrays, and arrays of names.
 VALUES = {
@@ -207,15 +209,15 @@ def _rebuild_kernel(metric: Tensor, description: Mapping[str, Any]) -> Kernel:
 def _describe_map(feature_map: FeatureMap) -> dict[str, Any]:
     if isinstance(feature_map, Nystroem):
         return {"class": "Nystroem", "kernel": _describe_kernel(feature_map.kernel), "rank": feature_map.rank}
-    return {"class": "RandomFourier" if isinstance(feature_map, RandomFourier) else "Identity"}
+    return {"class": type(feature_map).__name__ if type(feature_map) in SAMPLED.values() else "Identity"}
 
 
 def _rebuild_map(arrays: Mapping[str, Tensor], description: Mapping[str, Any]) -> FeatureMap:
     state = files.branch("map", arrays)
     if description["class"] == "Identity":
         return ModuleMap(nn.Identity()).eval()
-    if description["class"] == "RandomFourier":
-        return RandomFourier(state["frequencies"], state["phases"]).eval().requires_grad_(False)
+    if description["class"] in SAMPLED:
+        return SAMPLED[description["class"]](**state).eval().requires_grad_(False)
     kernel = _rebuild_kernel(state["kernel.metric"], description["kernel"])
     feature_map = Nystroem(state["landmarks"], kernel, description["rank"]).eval().requires_grad_(False)
     if "normalization_" in arrays:  # eigenvectors have no sign of their own: another machine may find other ones

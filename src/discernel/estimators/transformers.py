@@ -1,4 +1,4 @@
-"""Transformers: learned Nyström, Fourier and module features with scikit-learn's contract."""
+"""Transformers: learned Nyström, Fourier, Fastfood and module features with scikit-learn's contract."""
 
 import copy
 import warnings
@@ -10,7 +10,7 @@ from discernel import checks
 from discernel.estimators.gamma import RULES, check_kernel, gamma_of, kernel_from_data
 from discernel.estimators.inputs import sample
 from discernel.estimators.learned import LearnedMap
-from discernel.feature_maps import ModuleMap, Nystroem, RandomFourier
+from discernel.feature_maps import Fastfood, ModuleMap, Nystroem, RandomFourier
 from discernel.landmarks import INITS, choose_landmarks, distinct_rows
 
 
@@ -111,7 +111,47 @@ class LearnedNystroem(LearnedMap):
         self.gamma_ = gamma_of(feature_map.kernel)
 
 
-class LearnedFourier(LearnedMap):
+class SpectralMap(LearnedMap):
+    """What the maps share that start from the spectral density of a shift-invariant kernel."""
+
+    _map: Any  # the feature map, which can be sampled
+
+    def __init__(
+        self,
+        n_components=100,
+        *,
+        kernel="rbf",
+        gamma="scale",
+        rho=1e-4,
+        criterion="di",
+        trainer=None,
+        random_state=None,
+        device=None,
+        verbose=False,
+    ):
+        self.n_components = n_components
+        self.kernel = kernel
+        self.gamma = gamma
+        self.rho = rho
+        self.criterion = criterion
+        self.trainer = trainer
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    def _check_parameters(self):
+        super()._check_parameters()
+        checks.positive_int("n_components", self.n_components)
+        check_kernel(self.kernel, self.gamma, [rule for rule in RULES if rule != "learn"])
+
+    def _start(self, source, y, generator):
+        x, weight, y = sample(source, y, generator)
+        kernel = kernel_from_data(self.kernel, self.gamma, x, y, weight, generator)
+        self.gamma_ = gamma_of(kernel)
+        return self._map.sample(kernel, x.shape[1], self.n_components, generator, x.dtype)
+
+
+class LearnedFourier(SpectralMap):
     """Random Fourier features whose frequencies and phases are learned, by the Discriminant Information by default.
 
     Parameters
@@ -157,44 +197,51 @@ class LearnedFourier(LearnedMap):
     (1797, 20)
     """
 
-    def __init__(
-        self,
-        n_components=100,
-        *,
-        kernel="rbf",
-        gamma="scale",
-        rho=1e-4,
-        criterion="di",
-        trainer=None,
-        random_state=None,
-        device=None,
-        verbose=False,
-    ):
-        self.n_components = n_components
-        self.kernel = kernel
-        self.gamma = gamma
-        self.rho = rho
-        self.criterion = criterion
-        self.trainer = trainer
-        self.random_state = random_state
-        self.device = device
-        self.verbose = verbose
-
-    def _check_parameters(self):
-        super()._check_parameters()
-        checks.positive_int("n_components", self.n_components)
-        check_kernel(self.kernel, self.gamma, [rule for rule in RULES if rule != "learn"])
-
-    def _start(self, source, y, generator):
-        x, weight, y = sample(source, y, generator)
-        kernel = kernel_from_data(self.kernel, self.gamma, x, y, weight, generator)
-        self.gamma_ = gamma_of(kernel)
-        return RandomFourier.sample(kernel, x.shape[1], self.n_components, generator, x.dtype)
+    _map = RandomFourier
 
     def _set_attributes(self, feature_map):
         super()._set_attributes(feature_map)
         self.random_weights_ = feature_map.frequencies.numpy()
         self.random_offset_ = feature_map.phases.numpy()
+
+
+class LearnedFastfood(SpectralMap):
+    """Fourier features at O(J log d) a sample, the diagonals of whose transform are learned, by DI by default.
+
+    The frequencies are products of Hadamard transforms and trained diagonals (see `discernel.Fastfood`): where d is in
+    the thousands, this takes a fraction of the time and of the memory of `LearnedFourier`, for somewhat less accuracy
+    with as many features.
+
+    Parameters
+    ----------
+    n_components : int
+        The number of features, J; a multiple of d, rounded up to a power of two, wastes nothing.
+    kernel : str or Kernel
+        The radial kernel that the frequencies start from: "rbf", "matern", "cauchy" or a `discernel.Kernel`, which
+        brings its own gamma.
+    gamma, rho, criterion, trainer, random_state, device, verbose
+        As for `LearnedFourier`.
+
+    Attributes
+    ----------
+    feature_map_ : Fastfood
+        The trained map.
+    gamma_ : float or ndarray (d,)
+        The bandwidth that the frequencies started from.
+    history_ : list of EpochRecord
+        What is known of each epoch.
+    n_iter_ : int
+        The number of epochs.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> LearnedFastfood(n_components=64, random_state=0).fit_transform(X / 16, y).shape
+    (1797, 64)
+    """
+
+    _map = Fastfood
 
 
 class LearnedFeatures(LearnedMap):

@@ -6,7 +6,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from discernel.export.graph import Graph
-from discernel.feature_maps import FeatureMap, ModuleMap, Nystroem, RandomFourier
+from discernel.feature_maps import Fastfood, FeatureMap, ModuleMap, Nystroem, RandomFourier
 from discernel.kernels import RBF, Cauchy, Kernel, Laplacian, Linear, Matern, Polynomial, StationaryKernel
 
 
@@ -16,6 +16,8 @@ def basis(graph: Graph, feature_map: FeatureMap, x: str) -> str:
         return _kernel(graph, feature_map.kernel, feature_map.landmarks, x)
     if type(feature_map) is RandomFourier:
         return _fourier(graph, feature_map, x)
+    if type(feature_map) is Fastfood:
+        return _fourier(graph, feature_map.dense(), x)
     if isinstance(feature_map, ModuleMap) and isinstance(feature_map.module, nn.Identity):
         return x
     raise TypeError(f"a {type(feature_map).__name__} cannot be exported: use torch.onnx.export on feature_map_")

@@ -15,6 +15,7 @@ from discernel.estimators import (
     DiscernelRegressor,
     KernelDCA,
     KernelDiscriminantAnalysis,
+    LearnedFastfood,
     LearnedFourier,
     LearnedNystroem,
 )
@@ -38,7 +39,7 @@ def export_onnx(estimator: Any, path: str | os.PathLike) -> None:
 
     Parameters
     ----------
-    estimator : DiscernelClassifier, DiscernelRegressor, LearnedNystroem, LearnedFourier, DCA, KernelDCA, ...
+    estimator : DiscernelClassifier, DiscernelRegressor, LearnedNystroem, LearnedFourier, LearnedFastfood, DCA, ...
         What to export, fitted.
     path : path
         The file to write.
@@ -137,7 +138,7 @@ def _regressor(graph: Graph, estimator: DiscernelRegressor, x: str) -> Outputs:
     return {"values": (values, graph.dtype, [] if estimator._single else [len(head.intercept)])}
 
 
-def _transformer(graph: Graph, estimator: LearnedNystroem | LearnedFourier, x: str) -> Outputs:
+def _transformer(graph: Graph, estimator: LearnedNystroem | LearnedFourier | LearnedFastfood, x: str) -> Outputs:
     features = basis(graph, estimator.feature_map_, x)
     if isinstance(estimator.feature_map_, Nystroem):
         features = graph.add("MatMul", features, graph.constant(estimator.feature_map_.normalization()))
@@ -155,6 +156,7 @@ WRITERS: dict[type, Callable[..., Outputs]] = {
     DiscernelRegressor: _regressor,
     LearnedNystroem: _transformer,
     LearnedFourier: _transformer,
+    LearnedFastfood: _transformer,
     DCA: _discriminant,
     KernelDCA: _discriminant,
     KernelDiscriminantAnalysis: _discriminant,
