@@ -19,6 +19,8 @@ from discernel.estimators.transformers import LearnedFastfood, LearnedFourier, L
 from discernel.heads import LinearModel
 from discernel.training import moments_over
 
+KINDS: dict[str, Any] = {"nystroem": LearnedNystroem, "fourier": LearnedFourier, "fastfood": LearnedFastfood}
+
 
 class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """What classifier and regressor share: a learned map, and a head on it."""
@@ -84,13 +86,11 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if not isinstance(self.feature_map, str):
             if not isinstance(self.feature_map, LearnedMap):
                 name = type(self.feature_map).__name__
-                raise TypeError(
-                    f"feature_map must be 'nystroem', 'fourier', 'fastfood' or a learned transformer; got {name}"
-                )
+                names = ", ".join(map(repr, KINDS))
+                raise TypeError(f"feature_map must be {names} or a learned transformer; got {name}")
             transformer = clone(self.feature_map)
             return transformer if transformer.random_state is not None else transformer.set_params(random_state=seed)
-        kinds = {"nystroem": LearnedNystroem, "fourier": LearnedFourier, "fastfood": LearnedFastfood}
-        kind = kinds[checks.one_of("feature_map", self.feature_map, kinds)]
+        kind = KINDS[checks.one_of("feature_map", self.feature_map, KINDS)]
         learn = isinstance(self.gamma, str) and self.gamma == "learn"
         gamma = "scale" if learn and kind is not LearnedNystroem else self.gamma
         settings = {name: getattr(self, name) for name in ("rho", "trainer", "device", "verbose")}
