@@ -133,6 +133,7 @@ def test_automatic_epochs_make_about_600_steps_in_at_most_60_epochs(steps, epoch
     source = ArraySource(torch.arange(2.0 * steps)[:, None], Targets.values(np.arange(2.0 * steps)))
     run = Trainer(batch_size=2).epochs(RandomFourier(torch.ones(1, 1), torch.ones(1)), LS(), source)
     assert next(run).learning_rate == pytest.approx(0.1 * cosine(steps - 1, steps * epochs, 0.05))
+    assert Trainer(batch_size=2).plan(2 * steps, 1, LS()) == (2, steps, epochs)
 
 
 class Scripted(Criterion):

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -54,6 +54,14 @@ class EpochRecord:
     seconds: float  # of this epoch
     samples_per_second: float
     validation_score: float | None = None
+
+
+class Plan(NamedTuple):
+    """How much there is to do."""
+
+    rows: int  # of a mini-batch
+    steps: int  # of an epoch
+    epochs: int  # at most
 
 
 @dataclass
@@ -148,6 +156,20 @@ class Trainer:
             rows = int(self.batch_size)
         return min(max(rows, n_components + 1), n_rows)
 
+    def plan(self, n_rows: int, n_components: int, criterion: Criterion) -> Plan:
+        """Return how `epochs` will train a map of J components on so many rows.
+
+        Examples
+        --------
+        >>> Trainer().plan(60_000, 100, DI())
+        Plan(rows=1000, steps=60, epochs=10)
+        """
+        rows = self.rows_per_batch(n_rows, n_components, criterion)
+        steps, epochs = n_rows // rows, self.max_epochs
+        if isinstance(epochs, str):
+            epochs = min(MAX_EPOCHS, max(1, round(AUTO_STEPS / steps)))
+        return Plan(rows, steps, epochs)
+
     def epochs(
         self,
         feature_map: FeatureMap,
@@ -206,11 +228,8 @@ class _Run:
             basis = checks.matrix("the feature map's output", feature_map.basis(self.probe), rows=len(batch.x))
         self.varied = _varies(basis)
         criterion.prepare(basis, batch.targets)
-        self.size = settings.rows_per_batch(len(source), basis.shape[1], criterion)
-        self.steps = len(source) // self.size
+        self.size, self.steps, self.max_epochs = settings.plan(len(source), basis.shape[1], criterion)
         self.work = self.size * basis.shape[1] * (basis.shape[1] + batch.x[0].numel())
-        epochs = settings.max_epochs
-        self.max_epochs = min(MAX_EPOCHS, max(1, round(AUTO_STEPS / self.steps))) if isinstance(epochs, str) else epochs
         self.optimizer = torch.optim.Adam(self._groups(), maximize=criterion.higher_is_better, fused=True)
         self.plateau = self._plateau()
         self.order = self.generator.get_state()  # from which the present epoch draws its mini-batches
