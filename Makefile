@@ -3,7 +3,7 @@ PYTHON ?= python3
 PY := .venv/bin/python
 READY := .venv/.ready
 
-.PHONY: demo test test-slow lint clean
+.PHONY: demo test test-slow reproduce-quick lint clean
 
 # The README's picture and the table behind it.
 docs/images/accuracies.png: $(READY)
@@ -18,6 +18,13 @@ test: $(READY)
 
 test-slow: $(READY)
 	$(PY) -m pytest -q -m slow
+
+# The whole of the paper's experiments in small, from nothing: every method, the figures and the page of claims.
+QUICK ?= digits letter
+reproduce-quick: $(READY)
+	rm -rf build/reproduce
+	$(PY) -m discernel reproduce $(QUICK) --quick --out build/reproduce
+	$(PY) -m discernel reproduce $(QUICK) --quick --schedule fast --out build/reproduce
 
 lint: $(READY)
 	$(PY) -m ruff check .

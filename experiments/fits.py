@@ -1,0 +1,124 @@
+"""One fit: a job and its data in, a row's results out. The same job gives the same results again."""
+
+import time
+from importlib.metadata import version
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from threadpoolctl import threadpool_limits
+
+from discernel import (
+    CE,
+    DI,
+    LS,
+    RBF,
+    ArraySource,
+    FeatureMap,
+    Nystroem,
+    RandomFourier,
+    Targets,
+    Trainer,
+    choose_landmarks,
+    moments_over,
+)
+from discernel.heads import fit_linear
+from experiments.datasets import Dataset
+from experiments.jobs import Job
+from experiments.table import Result
+
+TRAINERS = {"paper": Trainer.paper(), "patient": Trainer.paper(tol=1e-4), "fast": Trainer()}
+CRITERIA = {"di": DI, "ls": LS, "ce": lambda rho: CE()}
+SVC_C = 10.0
+HEAD_C = 1.0
+ROWS = 50_000  # of features computed at a time
+PACKAGES = ("discernel", "torch", "numpy", "scikit-learn")
+
+
+class Problem(NamedTuple):
+    """A data set as the trainer takes it."""
+
+    train: ArraySource
+    test: ArraySource
+
+
+def problem(data: Dataset) -> Problem:
+    """Return the sources of a data set."""
+    train, test = (Targets.classes(y) for y in (data.y_train, data.y_test))
+    return Problem(ArraySource(torch.from_numpy(data.x_train), train), ArraySource(torch.from_numpy(data.x_test), test))
+
+
+def fit(job: Job, data: Problem, max_epochs: int | None = None) -> Result:
+    """Return what comes of a job, on one thread: so it does not depend on how many cores there are."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            return (_model if job.map == "exact" else _features)(job, data, max_epochs)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def start(job: Job, x: torch.Tensor) -> FeatureMap:
+    """Return the map before training; that of a seed is the same for all criteria."""
+    generator = torch.Generator().manual_seed(job.seed)
+    if job.map == "nystroem":
+        return Nystroem(choose_landmarks(x, job.n_components, job.init, generator), RBF(job.gamma))
+    return RandomFourier.sample(RBF(job.gamma), x.shape[1], job.n_components, generator)
+
+
+def _features(job: Job, data: Problem, max_epochs: int | None) -> Result:
+    started = time.perf_counter()
+    feature_map, batch, epochs = start(job, data.train.x), 0, 0
+    if job.criterion != "none":
+        trainer, criterion = TRAINERS[job.schedule], CRITERIA[job.criterion](job.rho)
+        if max_epochs is not None:
+            trainer = Trainer(**(trainer.get_params() | {"max_epochs": max_epochs}))
+        batch = trainer.rows_per_batch(len(data.train), job.n_components, criterion)
+        epochs = len(list(trainer.epochs(feature_map, criterion, data.train, seed=job.seed)))
+    seconds = time.perf_counter() - started
+    train_mse, test_mse = ridge_errors(feature_map, data, job.rho)
+    accuracy = svm_accuracy(feature_map, data)
+    wall = round(time.perf_counter() - started, 2)
+    scores = train_mse, test_mse, accuracy
+    return Result(len(data.train), batch, epochs, round(seconds, 2), wall, *scores, versions())
+
+
+def ridge_errors(feature_map: FeatureMap, data: Problem, rho: float) -> tuple[float, float]:
+    """Return the training and test MSE of ridge regression on the features."""
+    with torch.no_grad():
+        moments = moments_over(data.train, feature_map)
+        ridge = moments.ridge(rho, feature_map.gram())
+        return moments.mse(ridge), moments_over(data.test, feature_map).mse(ridge)
+
+
+def svm_accuracy(feature_map: FeatureMap, data: Problem) -> float:
+    """Return the test accuracy of the linear SVM with squared hinge loss and C = 1 on the features."""
+    with torch.no_grad():
+        batches = [(feature_map(b.x), b.targets, None) for b in data.train.batches(ROWS)]
+    head = fit_linear(lambda: batches, "svm", HEAD_C)
+    with torch.no_grad():
+        guesses = torch.cat([head.scores(feature_map(b.x)).argmax(1) for b in data.test.batches(ROWS)])
+    return (guesses == data.test.targets.data).double().mean().item()
+
+
+def _model(job: Job, data: Problem, max_epochs: int | None) -> Result:
+    from sklearn.svm import SVC
+
+    if job.criterion == "svc":
+        model = SVC(C=SVC_C, gamma=job.gamma)
+    else:
+        from lightgbm import LGBMClassifier
+
+        model = LGBMClassifier(random_state=job.seed, n_jobs=1, deterministic=True, force_row_wise=True, verbose=-1)
+    started = time.perf_counter()
+    model.fit(data.train.x.numpy(), data.train.targets.data.numpy())
+    seconds = round(time.perf_counter() - started, 2)
+    accuracy = float(np.mean(model.predict(data.test.x.numpy()) == data.test.targets.data.numpy()))
+    wall, none = round(time.perf_counter() - started, 2), float("nan")
+    return Result(len(data.train), 0, 0, seconds, wall, none, none, accuracy, versions())
+
+
+def versions() -> str:
+    """Return the versions of what computes."""
+    return " ".join(f"{name}={version(name)}" for name in PACKAGES)
