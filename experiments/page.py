@@ -56,15 +56,16 @@ def write(frame: pd.DataFrame, path: Path, figures: str, gammas: Path, notes: Pa
 INTRODUCTION = """Made by `discernel reproduce` from the tables in `experiments/results/`; do not edit. A row of a table
 is one fit, and the same command fits it again to the same numbers (on one thread, with the same versions)."""
 
-CLAIMS = f"""Both methods of a comparison start from the same map of a seed and see the same mini-batches where these are
-of one size. Their difference (of MSE in per cent of the second, of accuracy in points) is averaged over the J that at
-least three seeds have; Student's t over the seeds tests whether it lies where the claim has it. "{HOLDS}": p < 0.05.
+CLAIMS = f"""Both methods of a comparison start from the same map of a seed and see the same mini-batches where these
+are of one size. Their difference (of MSE in per cent of the second, of accuracy in points) is averaged over the J that
+at least three seeds have; Student's t over the seeds tests whether it lies where the claim has it. "{HOLDS}": p < 0.05.
 "{FAILS}": the contrary at the same level, or undecided after ten seeds, or the contrary at some J where the paper
-says "consistently" (the first two claims). Otherwise there are not enough seeds: fewer than three, or too few to decide."""
+says "consistently" (the first two claims). Otherwise there are not enough seeds: fewer than three, or too few to
+decide."""
 
 BEYOND = f"""DI with the library's own schedule (`--schedule fast`) beside the paper's; the untrained maps at the
-bandwidth that is best for each J, picked **by the test rows**, which flatters them (one seed); exact SVC (C =
-{SVC_C:g}, the protocol's γ) and LightGBM (its defaults) as lines."""
+bandwidth that is best for each J, picked **by the test rows**, which flatters them (one seed); exact SVC
+(C = {SVC_C:g}, the protocol's γ) and LightGBM (its defaults) as lines."""
 
 
 def markdown(headings: Sequence[str], rows: Iterable[Sequence]) -> str:
