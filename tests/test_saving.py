@@ -167,6 +167,17 @@ def test_the_signs_of_eigenvectors_come_from_the_file(path):
     np.testing.assert_array_equal(load(path).transform(X), model.transform(X))
 
 
+def test_the_header_tells_what_a_model_is(path):
+    save(DiscernelClassifier(5, **SHORT).fit(X, np.array(["a", "b", "c"])[Y]), path)
+    header = public.inspect(path)
+    assert header["class"] == "DiscernelClassifier"
+    assert header["params"]["n_components"] == 5
+    assert header["names"]["classes_"]["values"] == ["a", "b", "c"]
+    assert len(header["history"]) == 2
+    assert set(header["versions"]) == {"discernel", "python", "numpy", "scikit-learn", "torch"}
+    assert header["arrays"]["transformer.map.landmarks"] == ["float64", 5, 4]
+
+
 # what cannot be saved
 
 
@@ -247,6 +258,7 @@ def rewritten(path, old, new):
         ('"n_features_in_": 4', '"n_features_in_": 5'),
         ('"n_features_in_": 4', '"n_features_in_": 1000000000000000'),
         ('"n_features_in_": 4', '"n_features_in_": "4"'),
+        ('"_temperature": ', '"_temperature": NaN, "alpha_": '),
         ('"_temperature"', '"__class__"'),
         ('"_temperature": ', '"_temperature": null, "alpha_": '),
         ('"classes_"', '"fit"'),

@@ -63,7 +63,7 @@ def read(path: str | os.PathLike, kind: str) -> tuple[dict[str, Tensor], dict[st
     try:
         content = json.loads(header)
         version, found, meta = content["format"], content["kind"], dict(content["meta"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise FileError(f"{path} has a header that cannot be read: {error!r}") from error
     if version != FORMAT:
         raise FileError(f"{path} has format {version!r}, this version reads format {FORMAT}: upgrade discernel")

@@ -4,7 +4,7 @@ from discernel.estimators.classifier import DiscernelClassifier
 from discernel.estimators.discriminant import DCA, KernelDCA, KernelDiscriminantAnalysis
 from discernel.estimators.importance import feature_importance
 from discernel.estimators.regressor import DiscernelRegressor
-from discernel.estimators.saving import load, save
+from discernel.estimators.saving import inspect, load, save
 from discernel.estimators.transformers import LearnedFastfood, LearnedFeatures, LearnedFourier, LearnedNystroem
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "LearnedFourier",
     "LearnedNystroem",
     "feature_importance",
+    "inspect",
     "load",
     "save",
 ]

@@ -1,12 +1,14 @@
 """Saved models: one safetensors file with a JSON header. Loading it runs nothing that is in it."""
 
 import os
+import platform
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+import sklearn
 import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
@@ -65,7 +67,25 @@ def save(estimator: LearnedMap | Predictor | DiscriminantAnalysis, path: str | o
     arrays, meta = _describe(estimator)
     # Files keep rows together. The layout of a matrix decides how its products are rounded, so it is kept as well.
     columns = [name for name, array in arrays.items() if array.ndim == 2 and not array.is_contiguous()]
-    files.write(path, "model", arrays | {name: arrays[name].T for name in columns}, meta | {"columns": columns})
+    meta |= {"columns": columns, "versions": _versions()}
+    files.write(path, "model", arrays | {name: arrays[name].T for name in columns}, meta)
+
+
+def inspect(path: str | os.PathLike) -> dict[str, Any]:
+    """Return what the header of a saved model says, without rebuilding it.
+
+    Among it are its class and parameters, the names of its classes and features, what is known of each epoch of its
+    training, and the versions of the libraries that wrote it.
+    """
+    arrays, meta = files.read(path, "model")
+    return meta | {"arrays": {name: [str(a.dtype).removeprefix("torch."), *a.shape] for name, a in arrays.items()}}
+
+
+def _versions() -> dict[str, str]:
+    from discernel import __version__
+
+    libraries = {"numpy": np.__version__, "scikit-learn": sklearn.__version__, "torch": str(torch.__version__)}
+    return {"discernel": __version__, "python": platform.python_version()} | libraries
 
 
 def load(path: str | os.PathLike) -> Any:
@@ -89,6 +109,12 @@ def _try(estimator) -> None:
         for method in METHODS:
             if hasattr(estimator, method):
                 getattr(estimator, method)(row)
+
+
+def _check_width(estimator, width: int) -> None:
+    """Refuse a number of input features that is not that of the arrays, before anything of that size is made."""
+    if estimator.n_features_in_ != width:
+        raise ValueError(f"n_features_in_ is {estimator.n_features_in_}, but the arrays are for {width} features")
 
 
 def _describe(estimator) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -119,6 +145,8 @@ def _rebuild(arrays: Mapping[str, Tensor], meta: Mapping[str, Any]):
     for name, value in meta["values"].items():
         if type(value) is not VALUES[name]:
             raise TypeError(f"{name} must be of type {VALUES[name].__name__}, got {value!r}")
+        if VALUES[name] is float:
+            checks.number(name, value)
         setattr(estimator, name, value)
     for name, value in meta["names"].items():
         if name not in NAMES:
@@ -127,16 +155,16 @@ def _rebuild(arrays: Mapping[str, Tensor], meta: Mapping[str, Any]):
     for name in ARRAYS:
         if name in arrays:
             setattr(estimator, name, arrays[name].numpy() if arrays[name].ndim else arrays[name].item())
-    history = [EpochRecord(**record) for record in meta["history"]]
-    if isinstance(estimator, DiscriminantAnalysis):
-        estimator._set_attributes(_rebuild_map(arrays, meta["map"]))
-        return estimator
-    estimator.history_ = history
-    if isinstance(estimator, LearnedMap):
-        estimator.feature_map_ = _rebuild_map(arrays, meta["map"])
-        estimator._set_attributes(estimator.feature_map_)
+    if not isinstance(estimator, DiscriminantAnalysis):
+        estimator.history_ = [EpochRecord(**record) for record in meta["history"]]
+    if isinstance(estimator, DiscriminantAnalysis | LearnedMap):
+        feature_map, width = _rebuild_map(arrays, meta["map"])
+        _check_width(estimator, width)
+        estimator.feature_map_ = feature_map
+        estimator._set_attributes(feature_map)
         return estimator
     estimator.transformer_ = _rebuild(files.branch("transformer", arrays), meta["transformer"])
+    _check_width(estimator, estimator.transformer_.n_features_in_)
     estimator.head_ = LinearModel(**files.branch("head", arrays))
     return estimator
 
@@ -212,14 +240,16 @@ def _describe_map(feature_map: FeatureMap) -> dict[str, Any]:
     return {"class": type(feature_map).__name__ if type(feature_map) in SAMPLED.values() else "Identity"}
 
 
-def _rebuild_map(arrays: Mapping[str, Tensor], description: Mapping[str, Any]) -> FeatureMap:
+def _rebuild_map(arrays: Mapping[str, Tensor], description: Mapping[str, Any]) -> tuple[FeatureMap, int]:
+    """Return the map and the number of its input features."""
     state = files.branch("map", arrays)
     if description["class"] == "Identity":
-        return ModuleMap(nn.Identity()).eval()
+        return ModuleMap(nn.Identity()).eval(), len(arrays["mean_"])
     if description["class"] in SAMPLED:
-        return SAMPLED[description["class"]](**state).eval().requires_grad_(False)
+        width = len(state["frequencies"]) if "frequencies" in state else state["signs"].shape[1]
+        return SAMPLED[description["class"]](**state).eval().requires_grad_(False), width
     kernel = _rebuild_kernel(state["kernel.metric"], description["kernel"])
     feature_map = Nystroem(state["landmarks"], kernel, description["rank"]).eval().requires_grad_(False)
     if "normalization_" in arrays:  # eigenvectors have no sign of their own: another machine may find other ones
         feature_map._cached = [p.detach().clone() for p in feature_map.parameters()], arrays["normalization_"]
-    return feature_map
+    return feature_map, feature_map.landmarks.shape[1]
