@@ -1,7 +1,10 @@
 """One fit: a job and its data in, a row's results out. The same job gives the same results again."""
 
+import subprocess
 import time
+from functools import cache
 from importlib.metadata import version
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -119,6 +122,10 @@ def _model(job: Job, data: Problem, max_epochs: int | None) -> Result:
     return Result(len(data.train), 0, 0, seconds, wall, none, none, accuracy, versions())
 
 
+@cache
 def versions() -> str:
-    """Return the versions of what computes."""
-    return " ".join(f"{name}={version(name)}" for name in PACKAGES)
+    """Return the versions of what computes, and the commit that this clone is at."""
+    root = Path(__file__).parents[1]
+    git = subprocess.run(["git", "-C", root, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    found = [f"{name}={version(name)}" for name in PACKAGES]
+    return " ".join([*found, f"commit={git.stdout.strip() or 'unknown'}"])
