@@ -14,7 +14,9 @@ FLOORS = (
     {"linalg", "hadamard"},
     {"kernels", "moments", "targets", "distributed"},
     {"criteria", "feature_maps", "landmarks", "heads", "discriminant"},
-    {"two_sample", "checkpoint", "data"},
+    {"two_sample", "checkpoint", "data", "columns", "readers", "store"},
+    {"preprocessing"},
+    {"tables"},
     {"training"},
     {"estimators"},
     {"export", "plots"},
@@ -29,6 +31,7 @@ HOMES = {
     "sklearn.base": {"estimators"},
     "matplotlib": {"plots", "demo"},
     "onnx": {"export"},
+    "pyarrow": {"columns", "readers", "preprocessing", "tables"},
     "typer": {"cli"},
 }
 FORBIDDEN_MODULES = {"pickle", "dill", "joblib", "cloudpickle", "marshal", "shelve", "subprocess"}

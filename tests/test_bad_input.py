@@ -251,7 +251,7 @@ CASES = {
     "values empty": (lambda: Targets.values([]), (ValueError, TypeError), "y is empty"),
     "values of three dimensions": (lambda: Targets.values(np.zeros((2, 2, 2))), ValueError, "y must have two dim"),
     # data
-    "x an array": (lambda: source(X.numpy()), TypeError, "x must be a torch.Tensor, got ndarray"),
+    "x of lists": (lambda: source(X.tolist()), TypeError, "x must be a torch.Tensor, got list"),
     "x of integers": (lambda: source(X.long()), TypeError, "x must be floating point, got torch.int64"),
     "x a vector": (lambda: source(X[:, 0]), ValueError, r"x must have a row for each sample.*\(12,\)"),
     "x without columns": (lambda: source(X[:, :0]), ValueError, r"x must .*at least one feature.*\(12, 0\)"),

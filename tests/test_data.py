@@ -1,3 +1,5 @@
+import threading
+import weakref
 from itertools import chain
 
 import numpy as np
@@ -5,8 +7,8 @@ import pytest
 import torch
 from scipy import sparse
 
-from discernel import ArraySource, Targets
-from discernel.data import SparseSource
+from discernel import ArraySource, Targets, data
+from discernel.data import SparseSource, shuffled
 
 
 def seeded(seed=0):
@@ -114,3 +116,145 @@ def test_the_fingerprint_of_more_rows_than_float32_counts():
     rows = 2**24 + 4
     x = torch.zeros(1, 1).expand(rows, 1)
     assert ArraySource(x, Targets("values", x, 1)).fingerprint() is not None
+
+
+@pytest.fixture
+def small_loads(monkeypatch):
+    """Loads of 24 numbers in blocks of 3, so that 50 rows of one number are more than two loads."""
+    for name, value in {"LOAD": 24, "BLOCKS": 8, "MIN_ROWS": 1}.items():
+        monkeypatch.setattr(data, name, value)
+
+
+class Streamed(ArraySource):
+    """An array that is read as a file is, and tells which loads are asked for and alive."""
+
+    streams = True
+
+    def __init__(self, x, targets, sample_weight=None):
+        super().__init__(x, targets, sample_weight)
+        self.streams, self.reads, self.alive, self.most = True, [], weakref.WeakSet(), 0
+
+    def _stored(self, index):
+        assert threading.current_thread() is not threading.main_thread()
+        stored = super()._stored(index).view(Tracked)
+        self.reads.append(index)
+        self.alive.add(stored)
+        self.most = max(self.most, len(self.alive))
+        return stored
+
+    def _unpacked(self, stored):
+        return super()._unpacked(stored.view(np.ndarray))
+
+
+class Tracked(np.ndarray):
+    """An array that knows of weak references."""
+
+
+def streamed(rows=50, weighted=False):
+    there = source(rows, weighted)
+    return Streamed(there.x, there.targets, there.sample_weight)
+
+
+def test_data_that_two_loads_hold_come_in_a_plain_permutation(small_loads):
+    assert [part.tolist() for part in shuffled(48, 1, seeded())] == [torch.randperm(48, generator=seeded()).tolist()]
+    assert len(list(shuffled(49, 1, seeded()))) == 3
+
+
+@pytest.mark.parametrize("rows", [49, 50, 240, 241])
+@pytest.mark.parametrize("width", [1, 2, 24, 1000])
+def test_a_load_has_the_rows_of_a_few_whole_blocks(small_loads, rows, width):
+    loads = [part.tolist() for part in shuffled(rows, width, seeded())]
+    assert sorted(flat(loads)) == list(range(rows))
+    assert flat(loads) != sorted(flat(loads))
+    block = max(1, max(1, 24 // width) // 8)
+    for load in loads:
+        blocks = {row // block for row in load}
+        assert len(blocks) <= 8
+        assert sorted(load) == [row for each in sorted(blocks) for row in range(each * block, (each + 1) * block)][: len(load)]
+
+
+def test_within_a_load_the_rows_are_permuted_across_its_blocks(small_loads):
+    load = next(iter(shuffled(240, 1, seeded()))).tolist()
+    assert len({row // 3 for row in load[:8]}) > 3
+
+
+@pytest.mark.parametrize("make", [source, streamed], ids=["array", "streamed"])
+@pytest.mark.parametrize("size", [1, 5, 24, 25, 49])
+@pytest.mark.parametrize("skip", [0, 1, 7, 50])
+def test_large_data_resume_exactly_within_an_epoch(small_loads, make, size, skip):
+    whole, part = seeded(), seeded()
+    every = numbers(source(50).batches(size, whole))
+    assert [len(batch) for batch in every] == [size] * (50 // size)
+    assert len(set(flat(every))) == 50 // size * size
+    assert numbers(make(50).batches(size, part, skip=skip)) == every[skip:]
+    assert torch.equal(whole.get_state(), part.get_state())
+
+
+def test_a_resumed_stream_reads_nothing_of_what_it_skips(small_loads):
+    stream = streamed(240)
+    drawn = numbers(stream.batches(24, seeded(), skip=9))
+    assert sorted(np.concatenate(stream.reads)) == sorted(flat(drawn))
+
+
+@pytest.mark.parametrize("generator", [None, 0], ids=["in order", "drawn"])
+@pytest.mark.parametrize("size", [1, 5, 24, 25, 49, 60])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_stream_gives_the_batches_of_an_array(small_loads, generator, size, weighted):
+    both = source(50, weighted), streamed(50, weighted)
+    pairs = zip(*(s.batches(size, None if generator is None else seeded()) for s in both), strict=True)
+    for expected, batch in pairs:
+        torch.testing.assert_close(tuple(batch), tuple(expected), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("generator", [None, 0], ids=["in order", "drawn"])
+def test_a_stream_holds_two_loads_at_most(small_loads, generator):
+    stream = streamed(500)
+    for _batch in stream.batches(6, None if generator is None else seeded()):
+        pass
+    assert len(stream.reads) == (21 if generator is None else 21)
+    assert max(len(range(*index.indices(500))) if generator is None else len(index) for index in stream.reads) == 24
+    assert stream.most == 2
+    assert len(stream.alive) == 0
+
+
+def test_a_stream_reads_while_its_batches_are_used(small_loads):
+    stream = streamed(500)
+    read, begun = threading.Event(), stream._stored
+    stream._stored = lambda index: (begun(index), read.set() if len(stream.reads) == 2 else None)[0]
+    next(batches := stream.batches(24))
+    assert read.wait(timeout=60)  # the second load comes though only the first has been asked for
+    batches.close()
+
+
+def test_a_stream_that_is_left_early_leaves_no_thread(small_loads):
+    before = threading.active_count()
+    for leave in (lambda batches: batches.close(), lambda batches: None):
+        batches = streamed(500).batches(6, seeded())
+        next(batches)
+        assert threading.active_count() == before + 1
+        leave(batches)
+        del batches
+        assert threading.active_count() == before
+
+
+def test_what_goes_wrong_in_the_thread_is_raised(small_loads):
+    stream = streamed(500)
+    stream._stored = lambda index: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        next(stream.batches(6))
+
+
+@pytest.mark.parametrize("mode", ["r", "r+", "c"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_memory_mapped_file_gives_the_batches_of_the_array(small_loads, tmp_path, mode, dtype):
+    x = np.random.default_rng(0).random((50, 2)).astype(dtype)
+    np.save(tmp_path / "x.npy", x)
+    targets = Targets.classes(np.arange(50) % 3)
+    mapped = ArraySource(np.load(tmp_path / "x.npy", mmap_mode=mode), targets)
+    assert mapped.streams
+    assert not ArraySource(x, targets).streams
+    for generator in (None, 0):
+        drawn = (s.batches(7, None if generator is None else seeded()) for s in (ArraySource(x, targets), mapped))
+        for expected, batch in zip(*drawn, strict=True):
+            torch.testing.assert_close(tuple(batch), tuple(expected), rtol=0, atol=0)
+    assert mapped.fingerprint() == ArraySource(torch.from_numpy(x), targets).fingerprint()

@@ -21,6 +21,8 @@ from discernel.feature_maps import Fastfood, FeatureMap, ModuleMap, Nystroem, Ra
 from discernel.kernels import RBF, Cauchy, Kernel, Laplacian, Linear, Matern, Polynomial, make_kernel
 from discernel.landmarks import choose_landmarks
 from discernel.moments import Moments, Ridge
+from discernel.preprocessing import Preprocessing
+from discernel.tables import TableSource
 from discernel.targets import Targets
 from discernel.training import DivergenceWarning, EpochRecord, Trainer, moments_over
 
@@ -55,10 +57,12 @@ __all__ = [
     "Moments",
     "Nystroem",
     "Polynomial",
+    "Preprocessing",
     "RandomFourier",
     "Ridge",
     "Source",
     "SparseSource",
+    "TableSource",
     "Targets",
     "Trainer",
     "choose_landmarks",

@@ -1,8 +1,17 @@
-"""Sources of data: rows and targets, in batches that the seed decides."""
+"""Sources of data: rows and targets, in batches that the seed decides.
 
+The order of the rows depends on their number and width and on the seed, not on where they are kept. Data of up to 2²⁶
+numbers (256 MiB in float32) come in a random permutation. Larger ones are cut into blocks of consecutive rows, 2¹⁸
+numbers each; the blocks are shuffled, and the rows of every 128 of them, a load, are permuted. So a source that reads
+from a disk reads whole megabytes, and holds two loads (256 MiB): that in use, and that which a thread is fetching.
+"""
+
+import warnings
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +21,10 @@ from torch import Tensor
 
 from discernel import checks
 from discernel.targets import Targets
+
+LOAD = 2**25  # numbers in the rows that are permuted together
+BLOCKS = 128  # pieces of consecutive rows that make a load
+MIN_ROWS = 2**14  # of a load, however wide they are
 
 
 class Batch(NamedTuple):
@@ -27,6 +40,8 @@ class Source(ABC):
 
     targets: Targets
     sample_weight: Tensor | None
+    width: int  # numbers of a row
+    streams: bool = False  # whether rows come from a disk, and are worth fetching ahead
 
     @abstractmethod
     def features(self, index) -> Tensor:
@@ -36,7 +51,7 @@ class Source(ABC):
         """Check what goes with the rows of features, and put it where they are."""
         if len(checks.instance("targets", targets, Targets)) != n_rows:
             raise ValueError(f"targets must have {n_rows} rows, one for each row of x; got {len(targets)}")
-        self.targets = targets.to(like)
+        self.targets, self.width = targets.to(like), like[0].numel()
         self.sample_weight = None if sample_weight is None else checks.weights(sample_weight, n_rows).to(like)
 
     def __len__(self) -> int:
@@ -44,8 +59,10 @@ class Source(ABC):
 
     def rows(self, index) -> Batch:
         """Return the rows at `index`, an index tensor or a slice."""
-        weight = None if self.sample_weight is None else self.sample_weight[index]
-        return Batch(self.features(index), self.targets[index], weight)
+        return self._with_targets(index, self.features(index))
+
+    def _with_targets(self, index, x: Tensor) -> Batch:
+        return Batch(x, self.targets[index], None if self.sample_weight is None else self.sample_weight[index])
 
     def batches(self, size: int, generator: torch.Generator | None = None, skip: int = 0) -> Iterator[Batch]:
         """Yield batches of rows.
@@ -53,14 +70,40 @@ class Source(ABC):
         With a `generator`, exactly `size` rows each in an order drawn from it, the tail left out, from batch number
         `skip` on; without one, all rows in their own order, the last batch being the rest.
         """
+        order = self.order(size, generator, skip)
+        if not self.streams:
+            yield from map(self.rows, order)
+            return
+        per_load = max(1, rows_of_a_load(self.width) // size)
+        for load, stored in fetched_ahead(self._stored_load, iter(lambda: list(islice(order, per_load)), [])):
+            for number, index in enumerate(load):
+                yield self._with_targets(index, self._unpacked(stored[number * size : (number + 1) * size]))
+
+    def order(self, size: int, generator: torch.Generator | None = None, skip: int = 0) -> Iterator[slice | Tensor]:
+        """Yield which rows are in each of the batches: the index that `rows` takes."""
         checks.positive_int("size", size)
         if generator is None or size >= len(self):
-            for start in range(skip * size, len(self), size):
-                yield self.rows(slice(start, start + size))
+            yield from (slice(start, start + size) for start in range(skip * size, len(self), size))
             return
-        order = torch.randperm(len(self), generator=generator)
-        for start in range(skip * size, len(self) - size + 1, size):
-            yield self.rows(order[start : start + size])
+        rest = torch.empty(0, dtype=torch.int64)
+        for part in shuffled(len(self), self.width, generator, start=skip * size):
+            rest = torch.cat([rest, part])
+            whole = len(rest) // size * size
+            yield from (rest[start : start + size] for start in range(0, whole, size))
+            rest = rest[whole:]
+
+    def _stored_load(self, load: list) -> np.ndarray:
+        """Fetch the rows of several batches; NumPy's work, since torch would start more threads in a thread."""
+        whole = isinstance(load[0], slice)
+        return self._stored(slice(load[0].start, load[-1].stop) if whole else torch.cat(load).numpy())
+
+    def _stored(self, index: slice | np.ndarray) -> np.ndarray:
+        """Return the rows at `index` as they are stored; a source that streams defines it."""
+        raise NotImplementedError
+
+    def _unpacked(self, stored: np.ndarray) -> Tensor:
+        """Return the features in stored rows; a source that streams defines it. They share no memory."""
+        raise NotImplementedError
 
     def fingerprint(self) -> int:
         """Return a checksum of a few rows, by which a checkpoint knows its data again."""
@@ -68,20 +111,62 @@ class Source(ABC):
         return zlib.crc32(b"".join(part.cpu().numpy().tobytes() for part in rows if part is not None))
 
 
+def rows_of_a_load(width: int) -> int:
+    """Return how many rows of this width are permuted together."""
+    return max(LOAD // width, MIN_ROWS)
+
+
+def shuffled(n_rows: int, width: int, generator: torch.Generator, start: int = 0) -> Iterator[Tensor]:
+    """Yield the numbers of all rows, a load at a time, in the order that the generator draws, from `start` on."""
+    rows = rows_of_a_load(width)
+    if n_rows <= 2 * rows:
+        yield torch.randperm(n_rows, generator=generator)[start:]
+        return
+    block = max(1, rows // BLOCKS)
+    blocks = torch.randperm(-(-n_rows // block), generator=generator)
+    seed = int(torch.randint(2**62, (), generator=generator))
+    for number, some in enumerate(blocks.split(BLOCKS)):
+        index = (some[:, None] * block + torch.arange(block)).flatten()
+        index = index[index < n_rows]  # the last block is the rest
+        if start < len(index):
+            inner = torch.Generator().manual_seed(seed + number)
+            yield index[torch.randperm(len(index), generator=inner)[start:]]
+        start = max(0, start - len(index))
+
+
+def fetched_ahead(fetch: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield each item with what `fetch` returns for it, which a thread has meanwhile done for the next one.
+
+    The thread ends with the generator, also when that is closed early.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        now = None
+        for item in items:
+            following = item, pool.submit(fetch, item)
+            if now is not None:
+                yield now[0], now[1].result()
+            now = following
+        if now is not None:
+            yield now[0], now[1].result()
+
+
 class ArraySource(Source):
     """Data in memory, or in a memory-mapped file.
 
     Parameters
     ----------
-    x : Tensor (n, ...)
-        One sample a row, float32 or float64; this decides the precision and the device of what is trained on it.
+    x : Tensor or NumPy array (n, ...)
+        One sample a row, float32 or float64; this decides the precision and the device of what is trained on it. A
+        `numpy.memmap` is read ahead of its use; the pages read count as resident, but the system can drop them.
     targets : Targets
         What is to be predicted.
     sample_weight : Tensor (n,), optional
         How often each row counts.
     """
 
-    def __init__(self, x: Tensor, targets: Targets, sample_weight: Tensor | None = None):
+    def __init__(self, x: Tensor | np.ndarray, targets: Targets, sample_weight: Tensor | None = None):
+        self.streams = isinstance(x, np.memmap)
+        x = as_tensor(x) if isinstance(x, np.ndarray) else x
         checks.tensor("x", x)
         if x.ndim < 2 or 0 in x.shape:
             raise ValueError(f"x must have a row for each sample and at least one feature, got shape {tuple(x.shape)}")
@@ -91,6 +176,20 @@ class ArraySource(Source):
     def features(self, index) -> Tensor:
         """Return the rows at `index`; a slice is not copied."""
         return self.x[index]
+
+    def _stored(self, index):
+        stored = self.x.numpy()[index]
+        return stored.copy() if isinstance(index, slice) else stored  # a copy is what has been read
+
+    def _unpacked(self, stored):
+        return torch.from_numpy(stored.copy())
+
+
+def as_tensor(x: np.ndarray) -> Tensor:
+    """Return a tensor of the same memory where the strides allow it; it is never written to."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+        return torch.from_numpy(np.asarray(x) if all(stride > 0 for stride in x.strides) else x.copy())
 
 
 class SparseSource(Source):

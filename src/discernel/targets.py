@@ -30,7 +30,7 @@ class Targets:
     """
 
     kind: str  # "classes", "labels" or "values"
-    data: Tensor  # class codes (n,), or Y (n×L)
+    data: Tensor  # class codes (n,) of any integer type, or Y (n×L)
     n_targets: int
     names: np.ndarray | None = None  # the class of each column
     scale: Tensor | None = None  # what each column is multiplied by
@@ -87,8 +87,7 @@ class Targets:
     def to(self, like: Tensor) -> "Targets":
         """Return the same targets on the device of `like`, giving matrices of its dtype."""
         scale = None if self.scale is None else self.scale.to(like)
-        data = self.data.to(like.device) if self.kind == "classes" else self.data.to(like)
-        return replace(self, data=data, scale=scale, dtype=like.dtype)
+        return replace(self, data=self.data.to(like.device), scale=scale, dtype=like.dtype)
 
     def __len__(self) -> int:
         return len(self.data)
@@ -96,6 +95,6 @@ class Targets:
     def __getitem__(self, rows) -> Tensor:
         data = self.data[rows]
         if self.kind == "classes":
-            data = torch.nn.functional.one_hot(data, self.n_targets)
+            data = torch.nn.functional.one_hot(data.long(), self.n_targets)
         data = data.to(self.dtype)
         return data if self.scale is None else data * self.scale.to(data.dtype)

@@ -1,0 +1,247 @@
+"""Reading tables: Parquet, CSV, data frames and Arrow tables as one stream of record batches.
+
+Nothing here keeps more than a few batches of 65536 rows. pyarrow is imported when a table is opened.
+"""
+
+import glob
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+ROWS = 2**16  # of a record batch
+CSV_BLOCK = 2**24  # bytes that are parsed at once, and that types are inferred from
+PARQUET_NAMES = (".parquet", ".pq", ".parq")
+CSV_NAMES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+
+
+class Table(ABC):
+    """Named, typed columns of which the rows can be read over and over, in their order."""
+
+    schema: Any  # pyarrow.Schema
+    in_memory: bool
+
+    @abstractmethod
+    def batches(self, wanted: Any) -> Iterator[Any]:
+        """Yield the rows as record batches with the columns and types of the schema `wanted`."""
+
+
+class Frame(Table):
+    """A table in memory."""
+
+    in_memory = True
+
+    def __init__(self, table: Any):
+        self.table, self.schema = table, table.schema
+
+    def batches(self, wanted):
+        """Yield the rows."""
+        for batch in self.table.select(wanted.names).to_batches(max_chunksize=ROWS):
+            yield _cast(batch, wanted, "the table")
+
+
+class Files(Table):
+    """Files of one format, one after the other; names of folders like ``year=2024`` are columns too."""
+
+    in_memory = False
+
+    def __init__(self, files: Mapping[Path, Mapping[str, str | None]], types: Mapping[str, str] | None):
+        import pyarrow as pa
+
+        formats = {path: _format(path) for path in files}
+        if len(set(formats.values())) > 1:
+            kinds = {kind.__name__: str(path) for path, kind in formats.items()}
+            raise ValueError(f"the files must all be Parquet or all CSV, got {kinds}")
+        self.format, self.files = next(iter(formats.values())), files
+        given = {name: _type(name, alias) for name, alias in (types or {}).items()}
+        schemas = {path: self.format.schema(path, given) for path in files}
+        first = next(iter(files))
+        for path, schema in schemas.items():
+            differ = set(schema.names) ^ set(schemas[first].names) or set(files[path]) ^ set(files[first])
+            if differ:
+                raise ValueError(f"{path} and {first} must have the same columns; only one has {sorted(differ)}")
+        try:
+            own = pa.unify_schemas(list(schemas.values()), promote_options="permissive")
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise ValueError(f"the files have columns of different types: {error}") from error
+        parts = pa.schema([(name, _partition_type(name, files.values())) for name in files[first]])
+        self.schema = pa.schema([*own, *(field for field in parts if field.name not in own.names)])
+        self.partitions = set(parts.names) - set(own.names)
+
+    def batches(self, wanted):
+        """Yield the rows."""
+        import pyarrow as pa
+
+        own = pa.schema([field for field in wanted if field.name not in self.partitions])
+        for path, parts in self.files.items():
+            for batch in self.format.batches(path, own):
+                columns = {
+                    name: pa.array([parts[name]] * batch.num_rows) if name in self.partitions else batch.column(name)
+                    for name in wanted.names
+                }
+                yield _cast(pa.RecordBatch.from_pydict(columns), wanted, path)
+
+
+class Parquet:
+    """How Parquet files are read: page by page, whatever the size of their row groups."""
+
+    @staticmethod
+    def schema(path: Path, types: Mapping[str, Any]):
+        """Return the columns."""
+        if types:
+            raise ValueError(f"types are for CSV files; {path} is Parquet and has its own")
+        return _parquet(path).schema_arrow.remove_metadata()
+
+    @staticmethod
+    def batches(path: Path, wanted):
+        """Yield the rows."""
+        with _parquet(path) as file:
+            yield from file.iter_batches(ROWS, columns=wanted.names, use_threads=False)
+
+
+class Csv:
+    """How CSV files are read: a header, then one line a row; the first 16 MiB decide the types."""
+
+    @staticmethod
+    def schema(path: Path, types: Mapping[str, Any]):
+        """Return the columns; one without any value in the first block counts as numeric."""
+        import pyarrow as pa
+
+        with _csv(path, types, None) as file:
+            found = file.schema
+        unknown = set(types) - set(found.names)
+        if unknown:
+            raise ValueError(f"types names {sorted(unknown)}, but {path} has the columns {found.names}")
+        return pa.schema([f.with_type(pa.float64()) if pa.types.is_null(f.type) else f for f in found])
+
+    @staticmethod
+    def batches(path: Path, wanted):
+        """Yield the rows."""
+        import pyarrow as pa
+
+        with _csv(path, {field.name: field.type for field in wanted}, wanted.names) as file:
+            try:
+                yield from file
+            except pa.ArrowInvalid as error:
+                raise ValueError(
+                    f"{path} does not go on as it begins: {error}. Types are inferred from the first 16 MiB; if a "
+                    'column was taken for another type than it has, give types={"its name": "string"}'
+                ) from error
+
+
+def open_table(data: Any, types: Mapping[str, str] | None = None) -> Table:
+    """Return the table in `data`: paths of files or folders, glob patterns, a data frame or an Arrow table."""
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise ImportError('tables are read with pyarrow: pip install "discernel[tables]"') from error
+    paths = isinstance(data, str | os.PathLike)
+    if paths or (isinstance(data, list | tuple) and data and all(isinstance(p, str | os.PathLike) for p in data)):
+        table = Files({k: v for path in ([data] if paths else data) for k, v in _found(path).items()}, types)
+    elif types:
+        raise ValueError("types are for CSV files; a table in memory has its own")
+    elif hasattr(data, "__arrow_c_stream__"):
+        # An index of pandas is not a column.
+        table = Frame(pa.Table.from_pandas(data, preserve_index=False) if hasattr(data, "iloc") else pa.table(data))
+    else:
+        raise TypeError(
+            "data must be a path, a list of paths, a glob pattern, a data frame or an Arrow table, got "
+            f"{type(data).__name__}; arrays are for ArraySource"
+        )
+    twice = {name for name in table.schema.names if table.schema.names.count(name) > 1}
+    if twice:
+        raise ValueError(f"the columns must have different names, but there are several of {sorted(twice)}")
+    return table
+
+
+def _found(pattern: str | os.PathLike) -> dict[Path, dict[str, str | None]]:
+    """Return the files that a path, a folder or a pattern stands for, sorted, with the values their folders name."""
+    path = Path(pattern)
+    if path.is_file():
+        return {path: {}}
+    if path.is_dir():
+        root, candidates = path, path.rglob("*")
+    elif glob.has_magic(str(path)):
+        parts = path.parts
+        root = Path(*parts[: next(i for i, part in enumerate(parts) if glob.has_magic(part))])
+        candidates = map(Path, glob.glob(str(path), recursive=True))
+    else:
+        raise FileNotFoundError(f"there is no file or folder {str(path)!r}")
+    found = {}
+    for file in sorted(candidates):
+        below = file.relative_to(root).parts
+        if file.is_file() and file.name.endswith(PARQUET_NAMES + CSV_NAMES) and not any(p[0] in "._" for p in below):
+            pairs = (unquote(part).split("=", 1) for part in below[:-1] if "=" in part)
+            found[file] = {name: None if value == NO_VALUE else value for name, value in pairs}
+    if not found:
+        raise FileNotFoundError(f"{str(path)!r} has no files named {', '.join(PARQUET_NAMES + CSV_NAMES)}")
+    return found
+
+
+def _format(path: Path) -> type[Parquet] | type[Csv]:
+    if path.stat().st_size == 0:
+        raise ValueError(f"{path} is empty")
+    with open(path, "rb") as file:
+        parquet = file.read(4) == b"PAR1"
+    if not parquet and not path.name.endswith(CSV_NAMES):
+        raise ValueError(f"{path} is not a Parquet file, and CSV files are named {', '.join(CSV_NAMES)}")
+    return Parquet if parquet else Csv
+
+
+def _parquet(path: Path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.ParquetFile(path, buffer_size=2**16, pre_buffer=False)  # so that no row group is in memory whole
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
+
+
+def _csv(path: Path, types: Mapping[str, Any], columns: list[str] | None):
+    import pyarrow as pa
+    from pyarrow import csv
+
+    read = csv.ReadOptions(block_size=CSV_BLOCK)
+    parse = csv.ParseOptions(delimiter="\t" if ".tsv" in path.name else ",")
+    convert = csv.ConvertOptions(column_types=dict(types), include_columns=columns or [], strings_can_be_null=True)
+    try:
+        return csv.open_csv(path, read_options=read, parse_options=parse, convert_options=convert)
+    except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
+        raise ValueError(f"{path} cannot be read as CSV: {error}") from error
+
+
+def _type(name: str, given: str):
+    import pyarrow as pa
+
+    try:
+        return pa.type_for_alias(given)
+    except (ValueError, TypeError) as error:
+        message = (
+            f'types[{name!r}] must be the name of an Arrow type ("float64", "int64", "string", ...), got {given!r}'
+        )
+        raise ValueError(message) from error
+
+
+def _partition_type(name: str, files):
+    """Return the type of a column that the names of folders make: whole numbers, or text."""
+    import pyarrow as pa
+
+    values = {parts[name] for parts in files if parts.get(name) is not None}
+    return pa.int64() if all(value.removeprefix("-").isdecimal() for value in values) else pa.string()
+
+
+def _cast(batch, wanted, where):
+    import pyarrow as pa
+
+    columns = []
+    for field in wanted:
+        try:
+            # Large whole numbers are rounded when they become floating-point ones.
+            columns.append(batch.column(field.name).cast(field.type, safe=not pa.types.is_floating(field.type)))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise ValueError(f"{where}: the column {field.name!r} cannot be read as {field.type}: {error}") from error
+    return pa.RecordBatch.from_arrays(columns, schema=wanted)
