@@ -78,6 +78,7 @@ class Source(ABC):
         for load, stored in fetched_ahead(self._stored_load, iter(lambda: list(islice(order, per_load)), [])):
             for number, index in enumerate(load):
                 yield self._with_targets(index, self._unpacked(stored[number * size : (number + 1) * size]))
+            del stored  # before the thread begins with another
 
     def order(self, size: int, generator: torch.Generator | None = None, skip: int = 0) -> Iterator[slice | Tensor]:
         """Yield which rows are in each of the batches: the index that `rows` takes."""

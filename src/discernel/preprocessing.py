@@ -22,6 +22,7 @@ FORMAT = 1
 SCALINGS = ("unit", "standard", "none")
 MISSING = ("error", "impute")
 MAX_CATEGORIES = 1000
+LARGEST = 1e150  # number, so that its square is one too
 
 
 @dataclass(frozen=True)
@@ -88,9 +89,7 @@ class Preprocessing:
         return cls(tuple(each.column(scaling, missing) for each in found))
 
     def __post_init__(self):
-        names = [column.name for column in self.columns]
-        if not names or len(set(names)) < len(names):
-            raise ValueError(f"preprocessing needs one or more columns of different names, got {names}")
+        _check_names([column.name for column in self.columns])
 
     @cached_property
     def feature_names(self) -> list[str]:
@@ -184,7 +183,7 @@ class _Numbers:
         if not len(here):
             return
         self.low, self.high = min(self.low, float(here.min())), max(self.high, float(here.max()))
-        if not math.isfinite(self.high - self.low):
+        if max(-self.low, self.high) > LARGEST:
             raise ValueError(f"the column {self.name!r} has values that are infinite or too large")
         mean, count = float(here.mean()), self.count + len(here)
         shift = mean - self.mean
@@ -233,6 +232,7 @@ def _statistics(table: Table, names: list[str], categorical: set[str]) -> "list[
     """Return what is known of the columns after one pass over them."""
     import pyarrow as pa
 
+    _check_names(names)
     absent = [name for name in [*names, *sorted(categorical)] if name not in table.schema.names]
     if absent:
         raise ValueError(f"there are no columns {absent}; there are {table.schema.names}")
@@ -258,6 +258,11 @@ def _start(name: str, given: Any, categorical: bool) -> "_Numbers | _Categories"
     if categorical:
         return _Categories(name, {"text": pa.string(), "integer": pa.int64(), "boolean": pa.bool_()}[kind])
     return _Numbers(name, pa.bool_() if kind == "boolean" else pa.float64())
+
+
+def _check_names(names: list[str]) -> None:
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"preprocessing needs one or more columns of different names, got {names}")
 
 
 def _column(entry: dict[str, Any]) -> Numeric | Categorical:

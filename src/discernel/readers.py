@@ -35,7 +35,7 @@ class Frame(Table):
     in_memory = True
 
     def __init__(self, table: Any):
-        self.table, self.schema = table, table.schema
+        self.table, self.schema = table, _distinct(table.schema)
 
     def batches(self, wanted):
         """Yield the rows."""
@@ -57,7 +57,7 @@ class Files(Table):
             raise ValueError(f"the files must all be Parquet or all CSV, got {kinds}")
         self.format, self.files = next(iter(formats.values())), files
         given = {name: _type(name, alias) for name, alias in (types or {}).items()}
-        schemas = {path: self.format.schema(path, given) for path in files}
+        schemas = {path: _distinct(self.format.schema(path, given)) for path in files}
         first = next(iter(files))
         for path, schema in schemas.items():
             differ = set(schema.names) ^ set(schemas[first].names) or set(files[path]) ^ set(files[first])
@@ -140,21 +140,24 @@ def open_table(data: Any, types: Mapping[str, str] | None = None) -> Table:
         raise ImportError('tables are read with pyarrow: pip install "discernel[tables]"') from error
     paths = isinstance(data, str | os.PathLike)
     if paths or (isinstance(data, list | tuple) and data and all(isinstance(p, str | os.PathLike) for p in data)):
-        table = Files({k: v for path in ([data] if paths else data) for k, v in _found(path).items()}, types)
-    elif types:
+        return Files({k: v for path in ([data] if paths else data) for k, v in _found(path).items()}, types)
+    if types:
         raise ValueError("types are for CSV files; a table in memory has its own")
-    elif hasattr(data, "__arrow_c_stream__"):
-        # An index of pandas is not a column.
-        table = Frame(pa.Table.from_pandas(data, preserve_index=False) if hasattr(data, "iloc") else pa.table(data))
-    else:
-        raise TypeError(
-            "data must be a path, a list of paths, a glob pattern, a data frame or an Arrow table, got "
-            f"{type(data).__name__}; arrays are for ArraySource"
-        )
-    twice = {name for name in table.schema.names if table.schema.names.count(name) > 1}
+    if hasattr(data, "iloc"):
+        return Frame(pa.Table.from_pandas(data, preserve_index=False))  # the index of pandas is not a column
+    if hasattr(data, "__arrow_c_stream__"):
+        return Frame(pa.table(data))
+    raise TypeError(
+        "data must be a path, a list of paths, a glob pattern, a data frame or an Arrow table, got "
+        f"{type(data).__name__}; arrays are for ArraySource"
+    )
+
+
+def _distinct(schema):
+    twice = {name for name in schema.names if schema.names.count(name) > 1}
     if twice:
         raise ValueError(f"the columns must have different names, but there are several of {sorted(twice)}")
-    return table
+    return schema
 
 
 def _found(pattern: str | os.PathLike) -> dict[Path, dict[str, str | None]]:

@@ -98,12 +98,12 @@ class TableSource(Source):
         if preprocessing is None:
             names = _features(table.schema.names, features, aside.wanted.names)
             options = {"scaling": scaling, "missing": missing, "categorical": categorical}
-            preprocessing = Preprocessing.fit(table, names, **options)
-        elif features is not None:
-            raise ValueError("preprocessing has its own features: give one or the other")
+            self.preprocessing = Preprocessing.fit(table, names, **options)
         else:
+            self.preprocessing = checks.instance("preprocessing", preprocessing, Preprocessing)
+            if features is not None:
+                raise ValueError("preprocessing has its own features: give one or the other")
             _features([], [column.name for column in preprocessing.columns], aside.wanted.names)
-        self.preprocessing: Preprocessing = checks.instance("preprocessing", preprocessing, Preprocessing)
         self.types = {field.name: str(field.type) for field in table.schema}
         self.device = device
         self.stored = keep(self._encoded(table, aside), cache, np.inf if table.in_memory else IN_MEMORY)
