@@ -531,3 +531,14 @@ def test_ce_trains_its_own_weights():
         ce(basis, targets).backward()
         optimizer.step()
     assert ce(basis, targets).item() < 0.95 * math.log(4)
+
+
+def test_di_tries_float32_sums_again_in_each_epoch():
+    torch.manual_seed(0)
+    x = torch.rand(900, 8)
+    smooth, targets = Nystroem(x[:300], RBF(0.05)), (x[:, :2] > 0.5).float()
+    criterion = DI()
+    criterion(smooth.basis(x), targets, smooth.gram())
+    assert not criterion.refine
+    criterion.refresh(lambda: None, None)
+    assert criterion.refine

@@ -13,7 +13,8 @@ from sklearn.linear_model import Ridge as SklearnRidge
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.preprocessing import KernelCenterer
 
-from discernel import Moments, discriminant_information
+from discernel import RBF, Moments, Nystroem, RandomFourier, discriminant_information
+from discernel.moments import ridge_fit
 
 
 def rows(n, n_basis=4, n_targets=2, weighted=False, offset=0.0, seed=0, dtype=torch.float64):
@@ -256,3 +257,37 @@ def test_discriminant_information_and_penalised_error_make_up_the_energy(with_gr
     penalty = 0.3 * (ridge.weights * (ridge.weights if gram is None else gram @ ridge.weights)).sum().item()
     least = moments.mse(ridge) * 30 + penalty
     assert moments.discriminant_information(0.3, gram) + least == pytest.approx(moments.energy, rel=1e-10)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kind", ["nystroem", "fourier"])
+def test_float32_sums_refined_in_float64_agree_with_float64_sums(kind, weighted):
+    torch.manual_seed(0)
+    x = torch.rand(900, 8)
+    targets = torch.nn.functional.one_hot((x @ torch.randn(8, 4)).argmax(1)).float()
+    weight = torch.rand(900) if weighted else None
+    made = Nystroem(x[:300], RBF(8.0)) if kind == "nystroem" else RandomFourier.sample(RBF(8.0), 8, 300)
+    with torch.no_grad():
+        basis, gram = made.basis(x), made.gram()
+    refined = ridge_fit(basis, targets, 1e-4, gram, weight)
+    exact = ridge_fit(basis, targets, 1e-4, gram, weight, refine=False)
+    assert refined.refined
+    assert not exact.refined
+    assert relative(refined.fit, exact.fit) < 1e-6
+    assert relative(refined.weights, exact.weights) < 1e-4
+
+
+@pytest.mark.parametrize("spoil", ["equal landmarks", "a smooth kernel"])
+def test_float32_sums_are_given_up_where_they_are_not_enough(spoil):
+    torch.manual_seed(0)
+    x = torch.rand(900, 8)
+    targets = (x[:, :2] > 0.5).float()
+    landmarks = torch.cat([x[:150], x[:150]]) if spoil == "equal landmarks" else x[:300]
+    made = Nystroem(landmarks, RBF(8.0 if spoil == "equal landmarks" else 0.05))
+    with torch.no_grad():
+        fit = ridge_fit(made.basis(x), targets, 1e-4, made.gram())
+    assert not fit.refined
+
+
+def relative(actual, expected):
+    return ((actual - expected).norm() / expected.norm()).item()

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from discernel import checks
 from discernel.linalg import whitened
-from discernel.moments import Moments, centred, ridge_weights
+from discernel.moments import Fit, Moments, ridge_fit
 
 
 def discriminant_information(
@@ -65,19 +65,21 @@ def discriminant_information(
         checks.matrix("gram", gram, rows=basis.shape[1], columns=basis.shape[1])
     if sample_weight is not None:
         checks.weights(sample_weight, rows=len(basis))
-    return _DiscriminantInformation.apply(basis, targets, gram, sample_weight, rho)  # pyrefly: ignore
+    return _at_optimum(basis, targets, rho, gram, sample_weight, ridge_fit(basis, targets, rho, gram, sample_weight))
+
+
+def _at_optimum(basis, targets, rho, gram, sample_weight, fit: Fit) -> Tensor:
+    return _DiscriminantInformation.apply(basis, targets, gram, sample_weight, rho, fit)  # pyrefly: ignore
 
 
 class _DiscriminantInformation(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, basis, targets, gram, sample_weight, rho):
-        rows = centred(basis, targets, sample_weight)
-        weights = ridge_weights(rows, rho, gram).x
-        fit = rows.basis @ weights
+    def forward(ctx, basis, targets, gram, sample_weight, rho, fit):
+        rows = fit.rows
         ctx.rho = rho
         ctx.means = rows.basis_mean, rows.target_mean
-        ctx.save_for_backward(basis, targets, gram, sample_weight, rows.targets, weights, fit)
-        return (fit * rows.targets).sum().to(basis.dtype)
+        ctx.save_for_backward(basis, targets, gram, sample_weight, rows.targets, fit.weights, fit.fit)
+        return (fit.fit * rows.targets).sum().to(basis.dtype)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -91,12 +93,12 @@ class _DiscriminantInformation(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             by_targets = (2 * scale * root * fit).to(targets.dtype)
         if ctx.needs_input_grad[2]:
-            by_gram = ((-ctx.rho * scale * weights) @ weights.T).to(gram.dtype)
+            by_gram = (-ctx.rho * scale * weights).to(gram.dtype) @ weights.T.to(gram.dtype)
         if ctx.needs_input_grad[3]:  # ‖ȳᵢ‖² − ‖rᵢ‖²: a row counts for what it has explained
             basis_mean, target_mean = ctx.means
             y, fit = targets.double() - target_mean, (basis.double() - basis_mean) @ weights
             by_weight = (scale * (y.square() - (y - fit).square()).sum(1)).to(sample_weight.dtype)
-        return by_basis, by_targets, by_gram, by_weight, None
+        return by_basis, by_targets, by_gram, by_weight, None, None
 
 
 class Criterion(nn.Module):
@@ -125,14 +127,22 @@ class DI(Criterion):
     """Discriminant Information of each mini-batch: Algorithms 1 and 2 of the paper."""
 
     higher_is_better = True
+    refine: Tensor  # whether float32 sums are tried: not for the rest of an epoch in which they were not enough
 
     def __init__(self, rho: float = 1e-4):
         super().__init__()
         self.rho = checks.positive("rho", rho)
+        self.register_buffer("refine", torch.ones((), dtype=torch.bool))
+
+    def refresh(self, moments, gram):
+        """Try float32 sums again."""
+        self.refine.fill_(True)
 
     def forward(self, basis, targets, gram=None, sample_weight=None):
         """Return DI, the sum over the rows of the batch as in the paper."""
-        return _DiscriminantInformation.apply(basis, targets, gram, sample_weight, self.rho)  # pyrefly: ignore
+        fit = ridge_fit(basis, targets, self.rho, gram, sample_weight, bool(self.refine))
+        self.refine.fill_(fit.refined)
+        return _at_optimum(basis, targets, self.rho, gram, sample_weight, fit)
 
 
 class LS(Criterion):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from discernel import checks
 from discernel.hadamard import hadamard, power_of_two
 from discernel.kernels import Kernel, StationaryKernel
-from discernel.linalg import inverse_sqrt
+from discernel.linalg import CHUNK, inverse_sqrt
 
 
 class FeatureMap(nn.Module):
@@ -162,7 +162,7 @@ class RandomFourier(FeatureMap):
     def forward(self, x: Tensor) -> Tensor:
         """Return φ(x), n×J."""
         checks.samples("x", x, "the frequencies", self.frequencies.T)
-        return torch.addmm(self.phases, x, self.frequencies).cos() * math.sqrt(2 / len(self.phases))
+        return _Cosine.apply(x, self.frequencies, self.phases)  # pyrefly: ignore
 
     def scales(self) -> dict[str, float]:
         """Return the size of the frequencies, and one radian for the phases."""
@@ -284,6 +284,35 @@ def _spectral(kernel: Kernel, n_features: int, n_components: int) -> StationaryK
 
 def _phases(n_components: int, generator: torch.Generator | None, like: Tensor) -> Tensor:
     return torch.rand(n_components, generator=generator, dtype=like.dtype).to(like.device) * (2 * math.pi)
+
+
+class _Cosine(torch.autograd.Function):
+    """√(2/J) cos(xW + b), a few rows at a time, so that all but the products happens in the cache."""
+
+    @staticmethod
+    def forward(ctx, x, frequencies, phases):
+        angles = torch.addmm(phases, x, frequencies)
+        ctx.save_for_backward(x, frequencies, angles)
+        ctx.scale = math.sqrt(2 / len(phases))
+        out = torch.empty_like(angles)
+        for part, angle in zip(out.split(CHUNK), angles.split(CHUNK), strict=True):
+            torch.cos(angle, out=part).mul_(ctx.scale)
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad):  # pyrefly: ignore
+        x, frequencies, angles = ctx.saved_tensors
+        by_x = torch.empty_like(x) if ctx.needs_input_grad[0] else None
+        by_frequencies, by_phases = torch.zeros_like(frequencies), frequencies.new_zeros(frequencies.shape[1])
+        for start in range(0, len(x), CHUNK):
+            rows = slice(start, start + CHUNK)
+            by_angle = torch.sin(angles[rows]).mul_(grad[rows]).mul_(-ctx.scale)
+            by_frequencies.addmm_(x[rows].T, by_angle)
+            by_phases += by_angle.sum(0)
+            if by_x is not None:
+                torch.mm(by_angle, frequencies.T, out=by_x[rows])
+        return by_x, by_frequencies, by_phases
 
 
 class ModuleMap(FeatureMap):

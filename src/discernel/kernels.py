@@ -6,13 +6,14 @@ the same for all radial kernels: γ = 1/(2ℓ²) of a length scale ℓ, so that 
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from discernel import checks
+from discernel.linalg import CHUNK
 
 
 class Kernel(nn.Module):
@@ -42,7 +43,8 @@ class Kernel(nn.Module):
         checks.samples("x", x, "the landmarks", checks.floating_matrix("z", z))
         self.check_features(z.shape[1])
         metric, origin = self.metric.to(z.dtype), self.origin(z)
-        return self.formula((x - origin) * metric, (z - origin) * metric)
+        scaled = (z - origin) * metric
+        return self.formula(scaled if x is z else (x - origin) * metric, scaled)
 
     def check_features(self, n_features: int) -> None:
         """Refuse data whose number of features is not that of gamma."""
@@ -112,7 +114,7 @@ class RBF(StationaryKernel):
 
     def formula(self, x, z):
         """Return exp(−‖x − z‖²)."""
-        return squared_distances(x, z).neg().exp()
+        return _Gaussian.apply(x, z)  # pyrefly: ignore
 
     def sample_spectrum(self, out, generator):
         """N(0, 2) in every direction."""
@@ -245,22 +247,60 @@ class _SquaredDistances(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, z):
         origin = z.mean(0)
-        x0, z0 = x - origin, z - origin
-        ctx.save_for_backward(x0, z0)
-        x2, z2 = x0.square().sum(1, keepdim=True), z0.square().sum(1)
-        out = torch.addmm(z2, x0, z0.T, alpha=-2).add_(x2)
-        cancelled = out < 2**17 * torch.finfo(out.dtype).eps * (x2 + z2)
-        for i, j in (pairs.unbind(1) for pairs in cancelled.nonzero().split(max(1, 2**22 // x.shape[1]))):
-            out[i, j] = (x[i] - z[j]).square_().sum(1)
-        return out.clamp_min_(0)
+        ctx.save_for_backward(x - origin, z - origin)
+        return torch.cat(list(_distances(x, z, origin)))
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad):  # pyrefly: ignore
         x, z = ctx.saved_tensors
-        by_x = by_z = None
-        if ctx.needs_input_grad[0]:
-            by_x = torch.addmm(x * grad.sum(1, keepdim=True), grad, z, beta=2, alpha=-2)
-        if ctx.needs_input_grad[1]:
-            by_z = torch.addmm(z * grad.sum(0)[:, None], grad.T, x, beta=2, alpha=-2)
-        return by_x, by_z
+        return _pull_back(x, z, grad.split(CHUNK), *ctx.needs_input_grad)
+
+
+class _Gaussian(torch.autograd.Function):
+    """exp(−‖x − z‖²) of rows near the origin, a few at a time, so that all but the products happens in the cache."""
+
+    @staticmethod
+    def forward(ctx, x, z):
+        out = x.new_empty(len(x), len(z))
+        for distances, part in zip(_distances(x, z), out.split(CHUNK), strict=True):
+            torch.exp(distances.neg_(), out=part)
+        ctx.save_for_backward(x, z, out)
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad):  # pyrefly: ignore
+        x, z, out = ctx.saved_tensors
+        scaled = (g * k for g, k in zip(grad.split(CHUNK), out.split(CHUNK), strict=True))
+        by_x, by_z = _pull_back(x, z, scaled, *ctx.needs_input_grad)
+        return by_x if by_x is None else by_x.neg_(), by_z if by_z is None else by_z.neg_()
+
+
+def _distances(x: Tensor, z: Tensor, origin: Tensor | float = 0.0) -> Iterator[Tensor]:
+    """Yield the squared distances of a few rows at a time, by products of the rows about `origin`."""
+    about = z - origin
+    z2 = about.square().sum(1)
+    for rows in x.split(CHUNK):
+        centred = rows - origin
+        x2 = centred.square().sum(1, keepdim=True)
+        out = torch.addmm(z2, centred, about.T, alpha=-2).add_(x2)
+        cancelled = out < 2**17 * torch.finfo(out.dtype).eps * (x2 + z2)
+        if bool(cancelled.any()):
+            for i, j in (pairs.unbind(1) for pairs in cancelled.nonzero().split(max(1, 2**22 // x.shape[1]))):
+                out[i, j] = (rows[i] - z[j]).square_().sum(1)
+        yield out.clamp_min_(0)
+
+
+def _pull_back(x: Tensor, z: Tensor, grads: Iterable[Tensor], for_x: bool, for_z: bool):
+    """Return the gradients by x and z of a function of the squared distances, from its gradient by those."""
+    by_x = torch.empty_like(x) if for_x else None
+    by_z, total = torch.zeros_like(z) if for_z else None, z.new_zeros(len(z))
+    for start, grad in zip(range(0, len(x), CHUNK), grads, strict=True):
+        rows = x[start : start + CHUNK]
+        if by_x is not None:
+            torch.addmm(rows * grad.sum(1, keepdim=True), grad, z, beta=2, alpha=-2, out=by_x[start : start + CHUNK])
+        if by_z is not None:
+            by_z.addmm_(grad.T, rows, alpha=-2)
+            total += grad.sum(0)
+    return by_x, by_z if by_z is None else by_z.addcmul_(z, total[:, None], value=2)

@@ -5,14 +5,16 @@ too ill-conditioned for float32, while its Cholesky factor in float64 agrees wit
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+CHUNK = 512  # rows that are worked on while they are in the cache
 _BLOCK = 192  # columns
+_SHIFT = 3e-6  # of a unit diagonal: what rounding does to float32 sums of products
 _ONE_THREAD = 1e8  # multiplications
 
 logger = logging.getLogger(__name__)
@@ -84,6 +86,24 @@ def solve_psd(a: Tensor, b: Tensor) -> Solution:
     values, vectors = values[keep], vectors[:, keep]
     logger.debug("singular system: kept %d of %d eigenvalues", len(values), len(a))
     return Solution(vectors @ ((vectors.T @ b) / values[:, None]), "eigh", len(values))
+
+
+def single_solver(a: Tensor) -> Callable[[Tensor], Tensor] | None:
+    """Return an approximate b ↦ a⁻¹b of float64 `b` by a float32 factor of `a`, which it overwrites.
+
+    None if `a`, scaled to a unit diagonal, is singular to the rounding of float32 sums.
+    """
+    scale = a.diagonal().clamp_min(torch.finfo(a.dtype).tiny).rsqrt()
+    a.mul_(scale).mul_(scale[:, None]).diagonal().add_(_SHIFT)
+    factor, failed = torch.linalg.cholesky_ex(a)
+    if failed or not bool((factor.diagonal().square() > 10 * _SHIFT).all()):
+        return None
+    return lambda b: torch.cholesky_solve((b * scale[:, None]).to(a.dtype), factor).double() * scale[:, None]
+
+
+def double_product(a: Tensor, b: Tensor) -> Tensor:
+    """Return the product of a float32 and a thin float64 matrix in float64, without a float64 copy of the former."""
+    return torch.cat([rows.double() @ b for rows in a.split(CHUNK)])
 
 
 def inverse_sqrt(a: Tensor, rank: int | None = None) -> Tensor:

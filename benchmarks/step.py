@@ -1,0 +1,134 @@
+"""One training step against the arithmetic it takes.
+
+For both maps and four shapes: milliseconds of a whole step (basis, criterion, gradient, Adam), the arithmetic limit
+nJ² + J³/3 + 4ndJ + 6nJL flops at the float32 product rate of this machine, measured in the same run, and the same step
+by (a) float32 autograd through a Cholesky factor and (b) float64 autograd through `linalg.solve`. The limit counts
+nothing for the landmarks' own kernel matrix; "with gram" adds its 3J²d. Data are uniform in [0, 1].
+Prints a table, writes it as JSON.
+
+    python benchmarks/step.py
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from discernel import DI, RBF, Nystroem, RandomFourier
+from discernel.linalg import threads_for
+
+SHAPES = ((1000, 100, 16, 26), (1000, 500, 784, 10), (4000, 2000, 54, 7), (4000, 2000, 784, 10))
+RHO = 1e-4
+
+
+def best(action: Callable[[], object], seconds: float = 2.0) -> float:
+    """Return the least time of an action that is repeated for so many seconds, but at least three times."""
+    action()
+    times, started = [], time.perf_counter()
+    while len(times) < 3 or time.perf_counter() - started < seconds:
+        before = time.perf_counter()
+        action()
+        times.append(time.perf_counter() - before)
+    return min(times)
+
+
+def product_rate() -> float:
+    """Return flops per second of a large float32 product."""
+    a, b = torch.rand(2048, 2048), torch.rand(2048, 2048)
+    return 2 * 2048**3 / best(lambda: a @ b)
+
+
+def feature_map(kind: str, x: Tensor, n_components: int):
+    generator = torch.Generator().manual_seed(0)
+    gamma = 1 / (x.shape[1] * x.var().item())
+    if kind == "fourier":
+        return RandomFourier.sample(RBF(gamma), x.shape[1], n_components, generator, x.dtype)
+    return Nystroem(torch.rand(n_components, x.shape[1], generator=generator, dtype=x.dtype), RBF(gamma))
+
+
+def data(n: int, d: int, n_classes: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(n, d, generator=generator)
+    classes = (x @ torch.randn(d, n_classes, generator=generator)).argmax(1)
+    return x, torch.nn.functional.one_hot(classes, n_classes).float()
+
+
+def our_step(kind, x, y, n_components) -> Callable[[], None]:
+    made, criterion = feature_map(kind, x, n_components), DI(RHO)
+    optimizer = torch.optim.Adam([p for p in made.parameters() if p.requires_grad], maximize=True, fused=True)
+
+    def step():
+        with threads_for(len(x) * n_components * (n_components + x.shape[1])):
+            optimizer.zero_grad()
+            criterion(made.basis(x), y, made.gram()).backward()
+            optimizer.step()
+
+    return step
+
+
+def autograd_step(kind, x, y, n_components, solve: Callable[[Tensor, Tensor], Tensor]) -> Callable[[], None]:
+    made = feature_map(kind, x, n_components)
+    optimizer = torch.optim.Adam([p for p in made.parameters() if p.requires_grad], maximize=True, fused=True)
+
+    def kernel(a, b):
+        metric = made.kernel.metric.to(a)
+        a, b = a * metric, b * metric
+        return (2 * a @ b.T - a.square().sum(1, keepdim=True) - b.square().sum(1)).exp()
+
+    def step():
+        optimizer.zero_grad()
+        if kind == "fourier":
+            basis = (x @ made.frequencies + made.phases).cos() * (2 / n_components) ** 0.5
+            penalty = torch.eye(n_components, dtype=x.dtype)
+        else:
+            basis, penalty = kernel(x, made.landmarks), kernel(made.landmarks, made.landmarks)
+        basis, targets = basis - basis.mean(0), y - y.mean(0)
+        cross = basis.T @ targets
+        (solve(basis.T @ basis + RHO * penalty, cross) * cross).sum().backward()
+        optimizer.step()
+
+    return step
+
+
+def by_cholesky(a: Tensor, b: Tensor) -> Tensor:
+    jitter = 1e-5 * a.diagonal().mean().detach() * torch.eye(len(a))
+    return torch.cholesky_solve(b, torch.linalg.cholesky_ex(a + jitter).L)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", default="benchmarks/results/step.json")
+    parser.add_argument("--ours", action="store_true", help="leave the autograd steps out")
+    options = parser.parse_args()
+    print(f"{'n, J, d, L':22} {'map':9} {'GFLOP/s':>8} {'limit':>7} {'step':>7} {'ratio':>6} {'with gram':>10}"
+          f" {'(a)':>8} {'(b)':>8} {'a/step':>7} {'b/step':>7}   (ms)")  # fmt: skip
+    rows = []
+    for n, j, d, n_classes in SHAPES:
+        x, y = data(n, d, n_classes)
+        for kind in ("nystroem", "fourier"):
+            rate = product_rate()
+            flops = n * j**2 + j**3 / 3 + 4 * n * d * j + 6 * n * j * n_classes
+            gram = 3 * j**2 * d if kind == "nystroem" else 0
+            ours = best(our_step(kind, x, y, j))
+            row = {"n": n, "J": j, "d": d, "L": n_classes, "map": kind, "rate": rate, "limit": flops / rate}
+            row |= {"limit_with_gram": (flops + gram) / rate, "step": ours}
+            line = f"{f'{n}, {j}, {d}, {n_classes}':22} {kind:9} {rate / 1e9:8.0f} {1e3 * row['limit']:7.2f}"
+            line += f" {1e3 * ours:7.2f} {ours / row['limit']:6.2f} {ours / row['limit_with_gram']:10.2f}"
+            if not options.ours:
+                single = best(autograd_step(kind, x, y, j, by_cholesky))
+                double = best(autograd_step(kind, x.double(), y.double(), j, torch.linalg.solve))
+                row |= {"autograd_float32": single, "autograd_float64": double}
+                line += f" {1e3 * single:8.1f} {1e3 * double:8.1f} {single / ours:7.1f} {double / ours:7.1f}"
+            rows.append(row)
+            print(line, flush=True)
+    Path(options.out).parent.mkdir(parents=True, exist_ok=True)
+    record = {"torch": torch.__version__, "threads": torch.get_num_threads(), "rows": rows}
+    Path(options.out).write_text(json.dumps(record, indent=1))
+
+
+if __name__ == "__main__":
+    main()
