@@ -27,6 +27,7 @@ class Settings(NamedTuple):
     components: Sequence[int] = ()
     schedule: str = "paper"
     studies: Sequence[str] = ()
+    criteria: Sequence[str] = ()  # all, if none is named
     hours: float | None = None
     directory: Path | None = None  # of the data sets
 
@@ -40,6 +41,7 @@ def run(name: str, out: Path, settings: Settings, tell: Callable[[str], None]) -
     plan = chosen(QUICK if settings.quick else PLANS[name], settings.components, settings.seeds)
     studies = settings.studies or STUDIES[settings.schedule]
     wanted = jobs(name, gamma, plan, settings.schedule, studies, len(data.x_train))
+    wanted = [job for job in wanted if not settings.criteria or job.criterion in settings.criteria]
     out.mkdir(parents=True, exist_ok=True)
     path, sources = out / f"{name}.csv", problem(data)
     for job in missing(wanted, path):

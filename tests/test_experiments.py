@@ -111,6 +111,15 @@ def test_components_and_seeds_narrow_the_plan_or_go_past_it():
     assert chosen(PLANS["letter"]) == PLANS["letter"]
 
 
+def test_criteria_narrow_the_work(tmp_path, monkeypatch):
+    fitted = []
+    monkeypatch.setattr(run, "fit", lambda job, *_: fitted.append(job) or RESULT)
+    settings = run.Settings(quick=True, seeds=1, studies=["curves"], criteria=["di", "ls"])
+    run.run("digits", tmp_path, settings, lambda line: None)
+    assert {job.criterion for job in fitted} == {"di", "ls"}
+    assert len(fitted) == 3 * 2 * 2
+
+
 def test_an_unknown_study_is_refused():
     with pytest.raises(ValueError, match="no study 'rhoo'"):
         jobs("digits", 0.1, PLAN, "paper", ["rhoo"], 100)
@@ -176,7 +185,7 @@ def test_the_svm_agrees_with_scikit_learns(small):
     features, held_out = (feature_map(source.x).detach().numpy() for source in small)
     theirs = LinearSVC(C=1, dual=False).fit(features, small.train.targets.data).predict(held_out)
     assert svm_accuracy(feature_map, small) == pytest.approx(
-        (theirs == small.test.targets.data.numpy()).mean(), abs=0.01
+        (theirs == small.test.targets.data.numpy()).mean(), abs=0.004
     )
 
 

@@ -70,6 +70,7 @@ def reproduce(
         str, typer.Option(help="paper; patient (a tenth of its tolerance); fast, the default.")
     ] = "paper",
     study: Annotated[str, typer.Option(help="Only these: curves,rho,init,gamma,lines.")] = "",
+    criteria: Annotated[str, typer.Option(help="Only these: di,ls,ce, or none for untrained maps.")] = "",
     data: Annotated[Path | None, typer.Option(help="Where the data sets are; else DISCERNEL_DATA.")] = None,
     out: Annotated[Path | None, typer.Option(help="Where the tables are; else experiments/results.")] = None,
 ) -> None:
@@ -79,17 +80,21 @@ def reproduce(
     stopped or killed. Figures and the page of claims are made from the tables alone.
     """
     experiments = _experiments()
-    studies = [part for part in study.split(",") if part]
-    settings = experiments.Settings(quick, seeds, _numbers(components), schedule, studies, hours, data)
+    numbers = _numbers(components)
+    settings = experiments.Settings(quick, seeds, numbers, schedule, _parts(study), _parts(criteria), hours, data)
     try:
         experiments.reproduce(names, out, settings, typer.echo)
     except (ValueError, FileNotFoundError) as error:
         raise typer.BadParameter(str(error)) from error
 
 
+def _parts(text: str) -> list[str]:
+    return [part for part in text.split(",") if part]
+
+
 def _numbers(text: str) -> list[int]:
     try:
-        return [int(part) for part in text.split(",") if part]
+        return [int(part) for part in _parts(text)]
     except ValueError:
         raise typer.BadParameter(f"expected numbers of features such as 25,50,100; got {text!r}") from None
 
