@@ -45,7 +45,7 @@ def test_svm_is_linear_svc(C, weight):
     svc = LinearSVC(C=C, dual=False, intercept_scaling=1e3, tol=1e-10, max_iter=100_000)  # hardly penalises it
     theirs = fitted(svc, X, Y, sample_weight=None if weight is None else weight.numpy())
     expected = objective(theirs, "svm", C, weight=weight)
-    torch.testing.assert_close(objective(ours, "svm", C, weight=weight), expected, rtol=1e-3, atol=0)
+    torch.testing.assert_close(objective(ours, "svm", C, weight=weight), expected, rtol=1e-5, atol=0)
     assert (ours.scores(FEATURES).argmax(1) == theirs.scores(FEATURES).argmax(1)).double().mean() > 0.99
 
 
