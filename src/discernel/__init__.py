@@ -25,6 +25,7 @@ from discernel.preprocessing import Preprocessing
 from discernel.tables import TableSource
 from discernel.targets import Targets
 from discernel.training import DivergenceWarning, EpochRecord, Trainer, moments_over
+from discernel.two_sample import TwoSampleTest, two_sample_test
 
 __version__ = "0.1.0"
 
@@ -65,6 +66,7 @@ __all__ = [
     "TableSource",
     "Targets",
     "Trainer",
+    "TwoSampleTest",
     "choose_landmarks",
     "discriminant_information",
     "export_onnx",
@@ -73,4 +75,5 @@ __all__ = [
     "make_kernel",
     "moments_over",
     "save",
+    "two_sample_test",
 ]

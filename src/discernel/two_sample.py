@@ -1,0 +1,178 @@
+"""Are two samples from one distribution? The kernel Fisher discriminant test (Eric, Bach & Harchaoui 2008).
+
+The Discriminant Information of which sample a row is from is a test statistic: with the indicator of the first sample
+as the only target, D = DI/‖Ȳ‖² is the share of it that the features explain, and D/(1 − D) is the kernel Fisher
+discriminant ratio, for any ρ (Sherman & Morrison). Permuting the rows changes neither the scatter nor its factor, so
+all permutations together are one product. As ρ grows the test becomes that of the maximum mean discrepancy (MMD).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from discernel import checks
+from discernel.criteria import DI
+from discernel.data import ArraySource
+from discernel.feature_maps import Nystroem
+from discernel.kernels import Kernel, make_kernel
+from discernel.landmarks import choose_landmarks, distinct_rows
+from discernel.linalg import solve_psd, symmetric_product
+from discernel.moments import regularised
+from discernel.targets import Targets
+from discernel.training import Trainer
+
+MEDIAN_PAIRS = 2000
+
+
+@dataclass(frozen=True)
+class TwoSampleTest:
+    """What a two-sample test has found. Small p-values speak against one common distribution."""
+
+    statistic: float  # the kernel Fisher discriminant ratio, n · D/(1 − D)
+    p_value: float
+    mmd: float  # ‖mean φ(x) − mean φ(y)‖², the squared maximum mean discrepancy of the same kernel
+    mmd_p_value: float
+    n_permutations: int
+    counts: tuple[int, int]  # rows of X and Y that were tested on
+    feature_map: Nystroem  # the features that were tested on
+
+
+def two_sample_test(
+    X: Any,
+    Y: Any,
+    kernel: str | Kernel = "rbf",
+    learn: bool = True,
+    *,
+    n_components: int | None = None,
+    rho: float = 1e-3,
+    n_permutations: int = 999,
+    trainer: Trainer | None = None,
+    seed: int = 0,
+) -> TwoSampleTest:
+    """Test whether the rows of X and of Y come from one distribution.
+
+    The p-value is exact: under the null hypothesis it is at most α with probability at most α, for any kernel, ρ and
+    number of rows, since the permutations are of rows that the features have not been fitted to.
+
+    Parameters
+    ----------
+    X, Y : array or Tensor (n, d) and (m, d)
+        The samples. Bring the columns to comparable units first.
+    kernel : str or Kernel
+        Of the features. A name starts from the median heuristic, γ = 1/(the median squared distance); a `Kernel` brings
+        its own gamma.
+    learn : bool
+        Learn landmarks, and by name also a bandwidth for each column, on a random half of the rows by maximal DI, and
+        test on the other half. Without it all rows are tested on, with random landmarks.
+    n_components : int, optional
+        The number of landmarks; by default a tenth of the rows, from 5 to 100. With as many as rows, untrained, the
+        features are those of the kernel itself.
+    rho : float
+        The ridge penalty, relative to the number of rows that are learned from or tested on.
+    n_permutations : int
+        The least p-value is 1/(n_permutations + 1).
+    trainer : Trainer, optional
+        How the features are learned; by default 100 epochs.
+    seed : int
+        Decides the halves, the landmarks and the permutations.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> x, y = rng.normal(size=(200, 2)), 1.5 * rng.normal(size=(200, 2))
+    >>> two_sample_test(x, y).p_value  # equal means, but another spread
+    0.001
+    >>> two_sample_test(x[:100], x[100:]).p_value > 0.05
+    True
+    """
+    x, y = _rows("X", X), _rows("Y", Y)
+    if x.shape[1] != y.shape[1]:
+        raise ValueError(f"X and Y must have the same columns, got {x.shape[1]} and {y.shape[1]}")
+    checks.boolean("learn", learn)
+    if n_components is not None:
+        checks.positive_int("n_components", n_components)
+    checks.positive_int("n_permutations", n_permutations)
+    rho = checks.positive("rho", rho)
+    generator = torch.Generator().manual_seed(checks.integer("seed", seed))
+    if not learn:
+        feature_map = _start(torch.cat([x, y]), kernel, n_components, False, generator)
+        return _test(feature_map, x, y, rho, n_permutations, generator)
+    (x_learn, x), (y_learn, y) = _halves("X", x, generator), _halves("Y", y, generator)
+    rows = torch.cat([x_learn, y_learn])
+    feature_map = _start(rows, kernel, n_components, True, generator)
+    source = ArraySource(rows, Targets.classes(np.repeat([0, 1], [len(x_learn), len(y_learn)])))
+    trainer = Trainer(max_epochs=100) if trainer is None else checks.instance("trainer", trainer, Trainer)
+    for _ in trainer.epochs(feature_map, DI(rho * len(rows)), source, seed=seed):
+        pass
+    return _test(feature_map, x, y, rho, n_permutations, generator)
+
+
+def _rows(name: str, value: Any) -> Tensor:
+    value = value.detach().cpu() if isinstance(value, Tensor) else torch.from_numpy(np.asarray(value, dtype=np.float64))
+    if len(checks.matrix(name, value)) < 4:
+        raise ValueError(f"{name} must have at least 4 rows, got {len(value)}")
+    return value.double()
+
+
+def _halves(name: str, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    order = torch.randperm(len(x), generator=generator)
+    return x[order[: len(x) // 2]], x[order[len(x) // 2 :]]
+
+
+def _start(
+    rows: Tensor, kernel: str | Kernel, n_components: int | None, learn: bool, generator: torch.Generator
+) -> Nystroem:
+    """Return the map of random landmarks, and by name the median heuristic's kernel."""
+    if isinstance(kernel, str):
+        gamma = torch.full((rows.shape[1],) if learn else (), median_gamma(rows, generator), dtype=rows.dtype)
+        kernel = make_kernel(kernel, gamma, trainable=learn)
+    count = max(5, min(100, len(rows) // 10)) if n_components is None else n_components
+    count = min(count, len(distinct_rows(rows)[0]))
+    return Nystroem(choose_landmarks(rows, count, generator=generator), kernel)
+
+
+def median_gamma(rows: Tensor, generator: torch.Generator | None = None) -> float:
+    """Return 1/(the median squared distance) of random pairs of different rows, or one if half of them are equal."""
+    first = torch.randint(len(rows), (MEDIAN_PAIRS,), generator=generator)
+    second = (first + torch.randint(1, len(rows), (MEDIAN_PAIRS,), generator=generator)) % len(rows)
+    distance = (rows[first] - rows[second]).square().sum(1).median().item()
+    return 1 / distance if distance > 0 else 1.0
+
+
+def _test(
+    feature_map: Nystroem, x: Tensor, y: Tensor, rho: float, n_permutations: int, generator: torch.Generator
+) -> TwoSampleTest:
+    feature_map = feature_map.eval().requires_grad_(False)
+    with torch.no_grad():
+        features = feature_map(torch.cat([x, y]))
+    features = features - features.mean(0)
+    n, m = len(x), len(y)
+    permuted = _indicators(n, m, n_permutations, generator)  # the first column is as the rows came
+    across = features.T @ permuted  # J×(1 + P), of all permutations
+    explained = (across * solve_psd(regularised(symmetric_product(features), rho * (n + m)), across).x).sum(0)
+    shares = explained / (n * m / (n + m))  # D, of ‖Ȳ‖²
+    mmds = across.square().sum(0) * ((n + m) / (n * m)) ** 2
+    return TwoSampleTest(
+        ((n + m) * shares[0] / (1 - shares[0])).item(),
+        _p_value(shares),
+        mmds[0].item(),
+        _p_value(mmds),
+        n_permutations,
+        (n, m),
+        feature_map,
+    )
+
+
+def _indicators(n: int, m: int, n_permutations: int, generator: torch.Generator) -> Tensor:
+    """Return the centred indicator of the first sample and permutations of it, (n + m)×(1 + P)."""
+    order = torch.rand(n_permutations, n + m, generator=generator).argsort(1)
+    first = torch.cat([torch.arange(n + m)[None], order]) < n
+    return first.T.double() - n / (n + m)
+
+
+def _p_value(values: Tensor) -> float:
+    """Return the share of all values, the first included, that are at least as large as the first."""
+    return (values >= values[0] * (1 - 1e-12)).double().mean().item()
