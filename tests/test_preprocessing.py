@@ -171,6 +171,11 @@ def test_integers_that_pandas_made_floats_of_are_still_categories():
     np.testing.assert_array_equal(found.transform(pd.DataFrame({"x": [1.0, np.nan]})), [[1, 0], [0, 1]])
 
 
+def test_a_column_without_any_value_is_imputed_whatever_its_type():
+    nothing = pa.table({"size": pa.nulls(2), "colour": pa.nulls(2)})
+    np.testing.assert_array_equal(Preprocessing.fit(COLOURS, missing="impute").transform(nothing), [[0.5, 0, 1]] * 2)
+
+
 def test_no_rows_have_no_features():
     assert Preprocessing.fit(COLOURS).transform(COLOURS[:0]).shape == (0, 3)
 
@@ -186,6 +191,12 @@ BAD = {
     "NaN": (lambda: fit(x=[1.0, np.nan, np.nan]), ValueError, "'x' has 2 missing values"),
     "missing category": (lambda: fit(x=["a", None]), ValueError, "'x' has 1 missing values"),
     "nothing at all": (lambda: fit({"missing": "impute"}, x=NULL), ValueError, "'x' has no values at all"),
+    "untyped": (lambda: fit({"missing": "impute"}, x=pa.nulls(2)), ValueError, "'x' has no values at all"),
+    "untyped category": (
+        lambda: fit({"missing": "impute", "categorical": ["x"]}, x=pa.nulls(2)),
+        ValueError,
+        "'x' has no values at all",
+    ),
     "no category": (
         lambda: fit({"missing": "impute"}, x=NULL.cast(pa.string())),
         ValueError,

@@ -294,6 +294,7 @@ BAD = {
     "no such weight": (make(weight="what"), ValueError, "no column 'what'"),
     "target twice": (make(target=["kind", "kind"]), ValueError, "must be different columns"),
     "target as weight": (make(weight="kind"), ValueError, "must be different columns"),
+    "no class": (make({"kind": None}), ValueError, "'kind' has 400 missing values: remove"),
     "missing class": (make({"kind": ["x", None] * 200}), ValueError, "'kind' has 200 missing values: remove"),
     "class NaN": (make({"kind": HALF}, task="classification"), ValueError, "'kind' has 200 missing values"),
     "missing value": (make({"value": HALF}, "value"), ValueError, "'value' has values that are missing"),

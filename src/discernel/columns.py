@@ -36,7 +36,7 @@ class Numeric:
         """Return the type to read a column of type `given` as."""
         import pyarrow as pa
 
-        if kind_of(given) not in ("number", "integer", "boolean"):
+        if kind_of(given) not in ("number", "integer", "boolean", "nothing"):
             raise TypeError(f"the column {self.name!r} must be numeric as in training, got {given}")
         return pa.bool_() if pa.types.is_boolean(given) else pa.float64()
 
@@ -82,7 +82,7 @@ class Categorical:
 
         own = pa.array(self.categories[:1]).type
         whole = kind_of(own) == "integer" and kind_of(given) == "number"  # as pandas has integers with missing ones
-        if kind_of(given) != kind_of(own) and not whole:
+        if kind_of(given) not in (kind_of(own), "nothing") and not whole:
             raise TypeError(f"the column {self.name!r} must be {own} as in training, got {given}")
         return own
 
@@ -98,7 +98,7 @@ class Categorical:
 
 
 def kind_of(given: Any) -> str:
-    """Return what an Arrow type holds: "text", "integer", "number", "boolean" or "other"."""
+    """Return what an Arrow type holds: "text", "integer", "number", "boolean", "nothing" (all missing) or "other"."""
     import pyarrow.types as pt
 
     given = given.value_type if pt.is_dictionary(given) else given
@@ -107,6 +107,7 @@ def kind_of(given: Any) -> str:
         "integer": (pt.is_integer,),
         "number": (pt.is_floating, pt.is_decimal),
         "boolean": (pt.is_boolean,),
+        "nothing": (pt.is_null,),
     }
     return next((kind for kind, are in tests.items() if any(test(given) for test in are)), "other")
 

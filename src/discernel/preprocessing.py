@@ -256,7 +256,7 @@ def _start(name: str, given: Any, categorical: bool) -> "_Numbers | _Categories"
         expected = "text, whole numbers or booleans" if categorical else "numbers, booleans or text"
         raise TypeError(f"the column {name!r} must hold {expected}, got {given}: convert it, or leave it out")
     if categorical:
-        return _Categories(name, {"text": pa.string(), "integer": pa.int64(), "boolean": pa.bool_()}[kind])
+        return _Categories(name, {"integer": pa.int64(), "boolean": pa.bool_()}.get(kind, pa.string()))
     return _Numbers(name, pa.bool_() if kind == "boolean" else pa.float64())
 
 
