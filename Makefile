@@ -3,7 +3,11 @@ PYTHON ?= python3
 PY := .venv/bin/python
 READY := .venv/.ready
 
-.PHONY: demo test test-slow reproduce-quick lint clean
+# Also what builds the package has the pinned version: by the first variable for pip before 25.3, by the second since.
+install = PIP_CONSTRAINT=$(2) PIP_BUILD_CONSTRAINT=$(2) $(1)/bin/python -m pip install --quiet \
+	--disable-pip-version-check --editable ".[dev]"
+
+.PHONY: demo test test-slow test-oldest test-newest reproduce-quick lint audit clean always
 
 # The README's picture and the table behind it.
 docs/images/accuracies.png: $(READY)
@@ -18,6 +22,10 @@ test: $(READY)
 
 test-slow: $(READY)
 	$(PY) -m pytest -q -m slow
+
+# The tests with the oldest versions that pyproject.toml allows, and with the newest there are today.
+test-oldest test-newest: test-%: .venv-%/.ready
+	.venv-$*/bin/python -m pytest -q
 
 # The whole of the paper's experiments in small, from nothing: every method, the figures and the page of claims.
 QUICK ?= digits letter
@@ -34,8 +42,23 @@ lint: $(READY)
 # Installing again happens only when what is to be installed has changed.
 $(READY): pyproject.toml constraints.txt
 	test -x $(PY) || $(PYTHON) -m venv .venv
-	$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	$(call install,.venv,constraints.txt)
 	touch $@
 
+.venv-%/.ready: pyproject.toml constraints-%.txt
+	test -x .venv-$*/bin/python || $(PYTHON) -m venv .venv-$*
+	$(call install,.venv-$*,constraints-$*.txt) $(UPGRADE)
+	touch $@
+
+.venv-newest/.ready: always
+.venv-newest/.ready: UPGRADE := --upgrade --upgrade-strategy eager
+
+# Known vulnerabilities of what `make` installs. What cannot be looked up is a failure (--strict), not a pass.
+audit:
+	test -x .venv-audit/bin/python || $(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip-audit
+	.venv-audit/bin/pip-audit --strict --disable-pip --no-deps --requirement constraints.txt || { \
+	  echo "Not passed: a package above is vulnerable, or PyPI could not be asked about it." >&2; exit 1; }
+
 clean:
-	rm -rf .venv .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* .pytest_cache .ruff_cache .hypothesis

@@ -98,8 +98,7 @@ def digits():
         small(LearnedFourier, criterion=None),
         small(DiscernelClassifier, feature_map="fourier"),
         small(DiscernelClassifier, head=LogisticRegression()),
-    ],
-    xfail_strict=True,
+    ]
 )
 def test_scikit_learns_checks(estimator, check):
     check(estimator)
