@@ -19,7 +19,7 @@ FLOORS = (
     {"tables"},
     {"training"},
     {"estimators", "two_sample"},
-    {"export", "plots"},
+    {"export", "plots", "evaluation"},
     {"report"},
     {"demo"},
     {"cli"},
@@ -29,9 +29,9 @@ FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names}
 HOMES = {
     "torch.distributed": {"distributed"},
     "sklearn.base": {"estimators"},
-    "matplotlib": {"plots", "demo"},
+    "matplotlib": {"plots", "demo", "cli"},
     "onnx": {"export"},
-    "pyarrow": {"columns", "readers", "preprocessing", "tables"},
+    "pyarrow": {"columns", "readers", "preprocessing", "tables", "cli"},
     "typer": {"cli"},
 }
 FORBIDDEN_MODULES = {"pickle", "dill", "joblib", "cloudpickle", "marshal", "shelve", "subprocess"}

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import discernel.cli
-from discernel.cli import app
+from discernel.cli import app, reproduction
 from experiments import datasets, run, table
 from experiments.datasets import FILES, Dataset
 from experiments.fits import fit, problem, start, svm_accuracy
@@ -263,7 +262,7 @@ def test_the_command_says_what_is_wrong(arguments, words):
 
 
 def test_without_the_repository_the_command_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(discernel.cli, "__file__", str(tmp_path / "a" / "b" / "cli.py"))
+    monkeypatch.setattr(reproduction, "__file__", str(tmp_path / "a" / "b" / "cli" / "reproduction.py"))
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(app, ["reproduce", "digits"], env={"COLUMNS": "200"})
     assert result.exit_code == 2

@@ -31,6 +31,7 @@ from discernel import (
     Linear,
     Matern,
     Polynomial,
+    Preprocessing,
     Trainer,
     export_onnx,
 )
@@ -155,6 +156,45 @@ def test_the_metadata_say_what_it_is(path):
     assert facts["estimator"] == "DiscernelClassifier"
     assert json.loads(facts["classes"]) == ["setosa", "versicolor", "virginicä"]
     assert json.loads(facts["feature_names"]) == ["a", "b", "c", "d"]
+
+
+def test_columns_of_a_table_are_inputs(path):
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "label": rng.normal(1e6, 10, 60),  # as an output is called
+            "size": np.where(rng.random(60) < 0.1, np.nan, rng.normal(size=60)),
+            "colour": rng.choice(["red", "blue", "grün"], 60),
+            "shape": rng.choice(["round", None], 60, p=[0.8, 0.2]),
+            "floor": rng.integers(-1, 3, 60),
+            "new": rng.random(60) < 0.5,
+            "old": rng.random(60) < 0.5,
+        }
+    )
+    preprocessing = Preprocessing.fit(frame, scaling="standard", missing="impute", categorical=["floor", "new"])
+    x, y = preprocessing.transform(frame), rng.choice(["a", "b"], 60)
+    model = DiscernelClassifier(5, **SHORT)
+    model.fit(x, y).preprocessing_ = preprocessing
+    export_onnx(model, path)
+    session = runtime.InferenceSession(path)
+    frame.loc[0, "colour"], frame.loc[1, "floor"] = "never seen", 99
+    kinds = {
+        "tensor(double)": np.float64,
+        "tensor(string)": object,
+        "tensor(int64)": np.int64,
+        "tensor(bool)": np.bool_,
+    }
+    columns = json.loads(session.get_modelmeta().custom_metadata_map["inputs"])
+    assert columns["label"] == "label_column"
+    types = {each.name: kinds[each.type] for each in session.get_inputs()}
+    inputs = {name: frame[column].to_numpy().astype(types[name]) for column, name in columns.items()}
+    inputs["shape"] = frame["shape"].fillna("").to_numpy(object)
+    label, probabilities = session.run(["label", "probabilities"], inputs)
+    x = preprocessing.transform(frame)
+    np.testing.assert_array_equal(label, model.predict(x))
+    agree(model.predict_proba(x), probabilities, np.float32)
 
 
 class Wave(RBF):

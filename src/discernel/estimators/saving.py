@@ -1,5 +1,6 @@
 """Saved models: one safetensors file with a JSON header. Loading it runs nothing that is in it."""
 
+import json
 import os
 import platform
 import warnings
@@ -24,6 +25,7 @@ from discernel.estimators.transformers import LearnedFastfood, LearnedFourier, L
 from discernel.feature_maps import Fastfood, FeatureMap, ModuleMap, Nystroem, RandomFourier
 from discernel.heads import LinearModel
 from discernel.kernels import KERNELS, Kernel
+from discernel.preprocessing import Preprocessing
 from discernel.training import EpochRecord, Trainer
 
 ESTIMATORS: dict[str, Any] = {
@@ -54,7 +56,7 @@ VALUES = {
     "_trained": list,
 }
 ARRAYS = ("gamma_", "normalization_", "scalings_", "mean_", "explained_discriminant_information_")
-NAMES = ("classes_", "feature_names_in_")
+NAMES = ("classes_", "feature_names_in_", "target_names_")
 METHODS = ("transform", "predict", "decision_function", "predict_proba")
 
 
@@ -128,6 +130,8 @@ def _describe(estimator) -> tuple[dict[str, Tensor], dict[str, Any]]:
         "names": {name: _names(name, getattr(estimator, name)) for name in NAMES if hasattr(estimator, name)},
         "history": [asdict(record) for record in getattr(estimator, "history_", [])],
     }
+    if hasattr(estimator, "preprocessing_"):
+        meta["preprocessing"] = json.loads(estimator.preprocessing_.to_json())
     arrays = {
         name: torch.as_tensor(np.asarray(getattr(estimator, name))) for name in ARRAYS if hasattr(estimator, name)
     }
@@ -152,6 +156,9 @@ def _rebuild(arrays: Mapping[str, Tensor], meta: Mapping[str, Any]):
         if name not in NAMES:
             raise ValueError(f"unknown attribute {name!r}")
         setattr(estimator, name, _unnames(value))
+    if "preprocessing" in meta:
+        estimator.preprocessing_ = Preprocessing.from_json(json.dumps(meta["preprocessing"]))
+        _check_width(estimator, len(estimator.preprocessing_.feature_names))
     for name in ARRAYS:
         if name in arrays:
             setattr(estimator, name, arrays[name].numpy() if arrays[name].ndim else arrays[name].item())

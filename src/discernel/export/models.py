@@ -19,18 +19,21 @@ from discernel.estimators import (
     LearnedFourier,
     LearnedNystroem,
 )
+from discernel.export.columns import features_of, input_name
 from discernel.export.graph import Graph
 from discernel.export.maps import basis
 from discernel.feature_maps import Nystroem
 from discernel.heads import LinearModel
 
-OPSET, IR_VERSION = 17, 8  # old enough for runtimes of 2022
+OPSET, ML_OPSET, IR_VERSION = 17, 3, 8  # old enough for runtimes of 2022
 
 
 def export_onnx(estimator: Any, path: str | os.PathLike) -> None:
     """Write a fitted estimator as an ONNX model, which needs neither discernel nor torch to run.
 
-    Its input ``X`` (n×d, any n) has the precision that the estimator was trained in. The outputs are ``label`` and
+    Its input ``X`` (n×d, any n) has the precision that the estimator was trained in. One that was fitted on a table has
+    an input for each of its columns instead, a vector of float64, text or whole numbers under the column's name (or
+    ``label_column`` where an output is called ``label``). The outputs are ``label`` and
     ``probabilities`` of a classifier (n×L both for multi-label), ``values`` of a regressor, ``features`` of a
     transformer; each is what `predict`, `predict_proba` and `transform` say, to rounding. The metadata has the classes,
     the names of the input features, the estimator and the version of discernel.
@@ -68,20 +71,29 @@ def _model(estimator) -> Any:
 
     dtype = _dtype(estimator)
     graph = Graph(dtype)
-    outputs = WRITERS[type(estimator)](graph, estimator, "X")
+    x, inputs = _inputs(graph, estimator)
+    outputs = WRITERS[type(estimator)](graph, estimator, x)
     for name, (value, _, _) in outputs.items():
         graph.nodes.append(helper.make_node("Identity", [value], [name]))
-    kind = helper.np_dtype_to_tensor_dtype(dtype)
-    inputs = [helper.make_tensor_value_info("X", kind, ["n", estimator.n_features_in_])]
     described = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(of)), ["n", *shape])
         for name, (_, of, shape) in outputs.items()
     ]
     content = helper.make_graph(graph.nodes, type(estimator).__name__, inputs, described, graph.constants)
-    opset = helper.make_opsetid("", OPSET)
-    model = helper.make_model(content, opset_imports=[opset], ir_version=IR_VERSION, producer_name="discernel")
+    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", ML_OPSET)]
+    model = helper.make_model(content, opset_imports=opsets, ir_version=IR_VERSION, producer_name="discernel")
     helper.set_model_props(model, _metadata(estimator))
     return model
+
+
+def _inputs(graph: Graph, estimator: Any) -> tuple[str, list[Any]]:
+    """Return the features, and the inputs that they come from: a matrix X, or the columns of a table."""
+    from onnx import helper
+
+    if hasattr(estimator, "preprocessing_"):
+        return features_of(graph, estimator.preprocessing_)
+    kind = helper.np_dtype_to_tensor_dtype(graph.dtype)
+    return "X", [helper.make_tensor_value_info("X", kind, ["n", estimator.n_features_in_])]
 
 
 def _metadata(estimator) -> dict[str, str]:
@@ -91,6 +103,10 @@ def _metadata(estimator) -> dict[str, str]:
     for key, attribute in (("classes", "classes_"), ("feature_names", "feature_names_in_")):
         if hasattr(estimator, attribute):
             facts[key] = json.dumps(getattr(estimator, attribute).tolist())
+    if hasattr(estimator, "preprocessing_"):
+        facts["feature_names"] = json.dumps(estimator.preprocessing_.feature_names)
+        columns = {column.name: input_name(column.name) for column in estimator.preprocessing_.columns}
+        facts["inputs"] = json.dumps(columns)
     return facts
 
 

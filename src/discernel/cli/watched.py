@@ -1,0 +1,31 @@
+"""A trainer that keeps its state and shows how far it is."""
+
+import os
+from collections.abc import Iterator
+from typing import Any, Self
+
+from discernel.cli.common import bar
+from discernel.training import EpochRecord, Trainer
+
+
+class Watched(Trainer):
+    """A trainer with a checkpoint and a bar; the records are those of any other."""
+
+    def watched(self, screen: Any, checkpoint: str | os.PathLike) -> Self:
+        """Set where to show the bar and where to keep the state, and return self."""
+        self._screen, self._checkpoint = screen, checkpoint
+        return self
+
+    def epochs(
+        self, feature_map, criterion, source, *, seed=0, checkpoint=None, validation=None
+    ) -> Iterator[EpochRecord]:
+        """Train as `Trainer.epochs` does."""
+        width = feature_map.basis(source.rows(slice(0, 1)).x).shape[1]
+        total = self.plan(len(source), width, criterion).epochs
+        records = super().epochs(
+            feature_map, criterion, source, seed=seed, checkpoint=self._checkpoint, validation=validation
+        )
+        with bar(self._screen, "Training", total, "epochs") as advance:
+            for record in records:
+                advance(1, f"{record.samples_per_second:,.0f} rows/s")
+                yield record

@@ -1,0 +1,127 @@
+"""What a fitted model says of a source of rows, and how right it is."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn import metrics
+
+from discernel.data import Source
+from discernel.estimators import DiscernelClassifier, DiscernelRegressor
+from discernel.targets import Targets
+
+ROWS = 2**14  # that are predicted at a time
+
+
+class Said(NamedTuple):
+    """Predictions, and the truth where the source has it."""
+
+    y: np.ndarray
+    predicted: np.ndarray
+    probabilities: np.ndarray | None  # n×L, of a classifier
+
+
+def batches(source: Source, advance: Callable[[int], None] = lambda rows: None) -> Iterator[np.ndarray]:
+    """Yield the features of all rows of a source in their order, telling `advance` how many have been dealt with."""
+    for start in range(0, len(source), ROWS):
+        x = source.features(slice(start, start + ROWS)).cpu().numpy()
+        yield x
+        advance(len(x))
+
+
+def truth(targets: Targets) -> np.ndarray:
+    """Return targets as they were given: classes, an indicator matrix of labels, or numbers."""
+    if targets.names is not None:
+        return targets.names[targets.data.cpu().numpy()]
+    values = targets.data.cpu().numpy()
+    if targets.kind == "labels":
+        return values.astype(int)
+    return values[:, 0] if values.shape[1] == 1 else values
+
+
+def rows_of(source: Source, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the features and targets of rows of a source, evenly spaced if there are more than `most`."""
+    y = truth(source.targets)
+    if len(source) <= most:
+        return np.concatenate(list(batches(source))), y
+    index = np.arange(most) * len(source) // most
+    parts = [source.features(part).cpu().numpy() for part in np.array_split(index, 1 + most // 2**14)]
+    return np.concatenate(parts), y[index]
+
+
+def say(
+    model: DiscernelClassifier | DiscernelRegressor, source: Source, advance: Callable[[int], None] = lambda rows: None
+) -> Said:
+    """Return what a model says of all rows of a source."""
+    predicted, probabilities = [], []
+    for x in batches(source, advance):
+        predicted.append(model.predict(x))
+        if hasattr(model, "predict_proba"):
+            probabilities.append(model.predict_proba(x))
+    both = np.concatenate(predicted), np.concatenate(probabilities) if probabilities else None
+    return Said(truth(source.targets), *both)
+
+
+def scores(said: Said, classes: np.ndarray | None) -> dict[str, float]:
+    """Return how right predictions are, the most telling score first; higher is better but for losses and errors.
+
+    Parameters
+    ----------
+    said : Said
+        The predictions.
+    classes : ndarray or None
+        Those of a classifier, to which the columns of the probabilities belong; None for regression.
+
+    Examples
+    --------
+    >>> scores(Said(np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 4.0]), None), None)
+    {'r2': 0.5, 'rmse': 0.577..., 'mae': 0.333...}
+    """
+    if classes is None:
+        found = {
+            "r2": metrics.r2_score(said.y, said.predicted),
+            "rmse": metrics.root_mean_squared_error(said.y, said.predicted),
+            "mae": metrics.mean_absolute_error(said.y, said.predicted),
+        }
+    elif said.y.ndim == 2:
+        found = {
+            "f1_micro": metrics.f1_score(said.y, said.predicted, average="micro", zero_division=0.0),
+            "f1_macro": metrics.f1_score(said.y, said.predicted, average="macro", zero_division=0.0),
+            "subset_accuracy": metrics.accuracy_score(said.y, said.predicted),
+        }
+    else:
+        found = _of_classes(said, classes)
+    return {name: float(value) for name, value in found.items()}
+
+
+def _of_classes(said: Said, classes: np.ndarray) -> dict[str, float]:
+    present = np.unique(said.y)
+    recalls = [np.mean(said.predicted[said.y == name] == name) for name in present]
+    found = {
+        "accuracy": metrics.accuracy_score(said.y, said.predicted),
+        "balanced_accuracy": np.mean(recalls),
+        "f1_macro": metrics.f1_score(said.y, said.predicted, average="macro", labels=present, zero_division=0.0),
+    }
+    if said.probabilities is not None and np.isin(present, classes).all():
+        found["log_loss"] = metrics.log_loss(said.y, said.probabilities, labels=classes)
+        if len(classes) == len(present) == 2:
+            found["roc_auc"] = metrics.roc_auc_score(said.y == classes[1], said.probabilities[:, 1])
+    return found
+
+
+def worst_confusions(counts: np.ndarray, classes: Any, top: int = 5) -> list[tuple[Any, Any, int, float]]:
+    """Return the most frequent errors: true class, predicted class, how often, and the share of the true class.
+
+    Examples
+    --------
+    >>> worst_confusions(np.array([[8, 2], [1, 9]]), ["a", "b"])
+    [('a', 'b', 2, 0.2), ('b', 'a', 1, 0.1)]
+    """
+    errors = counts - np.diag(np.diag(counts))
+    order = np.argsort(-errors, axis=None, kind="stable")[:top]
+    cells = [divmod(int(cell), counts.shape[1]) for cell in order]
+    return [
+        (classes[i], classes[j], int(errors[i, j]), float(errors[i, j] / counts[i].sum()))
+        for i, j in cells
+        if errors[i, j]
+    ]
