@@ -40,11 +40,11 @@ def centred(
     g, y = basis.detach().to(dtype), targets.detach().double()
     w = y.new_ones(len(y)) if sample_weight is None else sample_weight.detach().double()
     count = w.sum().item()
-    share = w / (count or 1.0)
-    g_mean, y_mean = share.to(dtype) @ g, share @ y
+    total, v = count or 1.0, w.to(dtype)
+    g_mean, y_mean = v @ g / total, w @ y / total  # divided last: the mean of whole numbers that are equal is exact
     g, y = g - g_mean, y - y_mean
     if dtype != torch.float64:  # the mean's own rounding is the same for all rows, and adds up
-        g -= share.to(dtype) @ g
+        g -= v @ g / total
     if sample_weight is not None:
         root = w.sqrt()[:, None]
         g, y = g * root.to(dtype), y * root
