@@ -42,6 +42,17 @@ def test_weights_of_a_tensor_count_like_those_of_an_array():
     assert torch.equal(first[:], second[:])
 
 
+def test_classes_may_be_known_of_which_y_has_only_some():
+    targets = Targets.classes(["c", "a"], names=np.array(["a", "b", "c"]))
+    assert targets.n_targets == 3
+    assert targets[:].tolist() == [[0, 0, 1], [1, 0, 0]]
+    assert Targets.classes([1.0, 1.0], names=np.array([1, 2]))[:].tolist() == [[1, 0], [1, 0]]
+    with pytest.raises(ValueError, match=r"y has the classes \['d'\], .* known ones, \['a', 'c'\]"):
+        Targets.classes(["d", "a"], names=np.array(["a", "c"]))
+    with pytest.raises(ValueError, match="must not be zero for a whole class"):
+        Targets.classes(["c", "a"], "unit", names=np.array(["a", "b", "c"]))
+
+
 @pytest.mark.parametrize("y", [[[0, 1, 1], [0, 0, 0]], [[False, True, True], [False, False, False]]])
 def test_labels_are_kept(y):
     targets = Targets.labels(np.array(y))

@@ -37,15 +37,18 @@ class Targets:
     dtype: torch.dtype = torch.float32
 
     @classmethod
-    def classes(cls, y: Any, scaling: str = "indicator", sample_weight: Any = None) -> "Targets":
+    def classes(
+        cls, y: Any, scaling: str = "indicator", sample_weight: Any = None, names: np.ndarray | None = None
+    ) -> "Targets":
         """Return the targets of one class per sample.
 
+        The classes are those of `y`, or given in order as `names`: then `y` may lack some of them.
         With ``scaling="indicator"`` Y holds raw 0/1 indicators, as in the paper's experiments: large classes weigh
         more. With "unit" each column has unit norm, 1/√N_c: then ḠᵀYYᵀḠ is the between-class scatter of Fisher's
         discriminant analysis, and all classes weigh the same.
         """
         checks.one_of("scaling", scaling, SCALINGS)
-        y = np.asarray(y)
+        y, known = np.asarray(y), names
         if y.ndim != 1 or len(y) == 0:
             raise ValueError(f"y must be one-dimensional and not empty, got shape {y.shape}")
         try:
@@ -55,12 +58,14 @@ class Targets:
             raise TypeError(f"y must have a class for each sample, all of one sortable type; got {kinds}") from error
         if (names != names).any() or (names.dtype.kind == "f" and np.isinf(names).any()):
             raise ValueError("y has entries that are NaN or infinite; every sample needs a class")
+        if known is not None:
+            names, codes = known, _positions(names, known)[codes]
         if len(names) < 2:
             raise ValueError(f"y must have at least two classes to tell apart, got one: {names[0]!r}")
         scale = None
         if scaling == "unit":
             weight = torch.ones(len(y)) if sample_weight is None else checks.numbers("sample_weight", sample_weight)
-            counts = np.bincount(codes, checks.weights(weight, rows=len(y)).detach().cpu().double().numpy())
+            counts = np.bincount(codes, checks.weights(weight, rows=len(y)).detach().cpu().double().numpy(), len(names))
             if not counts.all():
                 raise ValueError(f"sample_weight must not be zero for a whole class, as for {names[counts == 0]}")
             scale = torch.from_numpy(counts).rsqrt()
@@ -98,3 +103,12 @@ class Targets:
             data = torch.nn.functional.one_hot(data.long(), self.n_targets)
         data = data.to(self.dtype)
         return data if self.scale is None else data * self.scale.to(data.dtype)
+
+
+def _positions(found: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Return where the classes found are among the known ones."""
+    places = {name: place for place, name in enumerate(known.tolist())}
+    new = [name for name in found.tolist() if name not in places]
+    if new:
+        raise ValueError(f"y has the classes {new}, which are not among the known ones, {known.tolist()}")
+    return np.array([places[name] for name in found.tolist()])

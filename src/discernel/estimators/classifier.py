@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from discernel.data import Source
-from discernel.estimators.inputs import TRAINING_ROWS, Rows, dense, weights
+from discernel.estimators.inputs import dense, weights
 from discernel.estimators.predictor import Predictor
 from discernel.heads import LinearModel, fit_linear, sum_of_variances, temperature
 from discernel.targets import Targets
@@ -58,8 +58,10 @@ class DiscernelClassifier(ClassifierMixin, Predictor):
     trainer : Trainer, optional
         How the features are trained; by default ``Trainer()``.
     early_stopping : bool
-        Hold out some of the rows, and stop when a ridge head on the features no longer predicts them better. The best
-        features are kept; the head is fitted on all rows.
+        Hold out some of the rows, and stop when the head's own score on them, as `score` gives it, no longer improves.
+        The best features are kept (of equally good ones the last), and the head is fitted on all rows. For the score
+        the head is fitted after each epoch: "ridge" in one pass, others on at most 20000 rows. A validation set of
+        your own can be given to `fit`, which then stops by it.
     validation_fraction : float
         The share of the rows that `early_stopping` holds out.
     n_iter_no_change : int
@@ -86,8 +88,8 @@ class DiscernelClassifier(ClassifierMixin, Predictor):
     alpha_ : float
         The penalty of the head.
     history_ : list of EpochRecord
-        What is known of each epoch; with `early_stopping` also ``validation_score``, the share R² of the variance of
-        the held-out targets that a ridge head explains.
+        What is known of each epoch; with `early_stopping` or a validation set also ``validation_score``, the score of
+        the head on the rows held out.
     n_iter_ : int
         The number of epochs.
 
@@ -140,36 +142,31 @@ class DiscernelClassifier(ClassifierMixin, Predictor):
         self.device = device
         self.verbose = verbose
 
-    def fit(self, X, y, sample_weight=None):
-        """Learn the features and the head.
-
-        Parameters
-        ----------
-        X : array, data frame or CSR matrix (n, d)
-            The data; float32 takes half the time of float64.
-        y : array (n,) or (n, L)
-            A class for each sample, or an indicator matrix of labels.
-        sample_weight : array (n,), optional
-            How often each row counts.
-        """
-        self._check_parameters(weighted=sample_weight is not None or self.class_weight is not None)
-        X, y = validate_data(self, X, y, reset=not self._warm, multi_output=True, **TRAINING_ROWS)
+    def _read(self, X, y, *, reset, rows):
+        X, y = validate_data(self, X, y, reset=reset, multi_output=True, **rows)
         y = dense(y)
         check_classification_targets(y)
-        self._multilabel = type_of_target(y) == "multilabel-indicator"
-        y = y if self._multilabel else column_or_1d(y, warn=True)
-        targets = Targets.labels(y) if self._multilabel else Targets.classes(y)
-        self.classes_: Any = np.arange(y.shape[1]) if self._multilabel else targets.names
-        rows = Rows(X, y, targets, self._weights(X, y, sample_weight)).counted()
-        self._fit_map(rows)
+        return X, y if type_of_target(y) == "multilabel-indicator" else column_or_1d(y, warn=True)
+
+    def _learn_targets(self, y):
+        self.classes_: Any = np.arange(y.shape[1]) if y.ndim == 2 else Targets.classes(y).names
+        self._multilabel = y.ndim == 2
+
+    def _targets(self, y):
+        here, there = (y.shape[1] if y.ndim == 2 else 0), (len(self.classes_) if self._multilabel else 0)
+        if here != there:
+            kinds = (f"an indicator matrix of {n} labels" if n else "one class for each row" for n in (there, here))
+            raise ValueError("y must be {}, as it was before; got {}".format(*kinds))
+        return Targets.labels(y) if self._multilabel else Targets.classes(y, names=self.classes_)
+
+    def _fit_head(self, rows):
         if not isinstance(self.head, str):
-            self.head_ = self._fit_head(rows)
-            return self
+            self.head_ = self._other_head(rows)
+            return
         source = rows.source(self.transformer_._device())
         self._threshold = 0.5 if self._multilabel and self.head == "ridge" else 0.0  # between a label's 0 and 1
         self.head_ = self._ridge(source) if self.head == "ridge" else self._iterative(source)
         self._temperature = 1.0 if self.head == "softmax" else self._calibrate(source)
-        return self
 
     def _weights(self, X, y, sample_weight) -> np.ndarray | None:
         weight = weights(X, sample_weight)

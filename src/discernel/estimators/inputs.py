@@ -35,6 +35,11 @@ class Rows(NamedTuple):
         y, weight = (None if part is None else part[index] for part in (self.y, self.weight))
         return Rows(self.X[index], y, targets, weight)
 
+    def spread(self, count: int) -> "Rows":
+        """Return so many of the rows, evenly spaced, or all if there are fewer."""
+        n_rows = len(self.targets)
+        return self if n_rows <= count else self.take(np.arange(count) * n_rows // count)
+
     def counted(self) -> "Rows":
         """Return the rows of positive weight."""
         if self.weight is None or self.weight.all():

@@ -3,7 +3,7 @@
 import copy
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from discernel import checks
 from discernel.criteria import CE, DI, LS, Criterion
 from discernel.data import Source
 from discernel.estimators.inputs import ROWS, TRAINING_ROWS, Rows, chunks, dense, encode, weights
-from discernel.estimators.progress import score_on, tracked, until_stale
+from discernel.estimators.progress import Follow, tracked
 from discernel.feature_maps import FeatureMap
 from discernel.targets import Targets
 from discernel.training import Trainer
@@ -75,8 +75,8 @@ class LearnedMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         gamma = getattr(self, "gamma", None)
         return self.criterion is not None or (isinstance(gamma, str) and gamma == "cv")
 
-    def _train(self, rows: Rows, held_out: Rows | None = None, patience: int = 0, resume: bool = False):
-        """Train on validated rows; with others held out, until those are no longer predicted better.
+    def _train(self, rows: Rows, *, resume: bool = False, follow: Follow | None = None):
+        """Train on validated rows; what happens between epochs is what `follow` makes of them.
 
         If `resume`, go on from the map that the last fit has left here.
         """
@@ -94,14 +94,23 @@ class LearnedMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         if self.criterion is not None:
             trainer = Trainer() if self.trainer is None else self.trainer
             criterion = make_criterion(self.criterion, self.rho, rows.targets)
-            validation = None if held_out is None else score_on(held_out.source(self._device()), source, self.rho)
-            epochs = trainer.epochs(feature_map, criterion, source, seed=seed, validation=validation)
-            epochs = epochs if held_out is None else until_stale(epochs, feature_map, patience)
-            self.history_ = list(tracked(epochs, type(self).__name__) if self.verbose else epochs)
+            epochs = trainer.epochs(feature_map, criterion, source, seed=seed)
+            epochs = epochs if follow is None else follow(epochs, feature_map)
+            if self.verbose:
+                plan = trainer.plan(len(source), width(feature_map, source), criterion)
+                epochs = tracked(epochs, type(self).__name__, plan.epochs if trainer.schedule == "cosine" else None)
+            self.history_ = list(epochs)
         self.n_iter_ = len(self.history_)
         self.feature_map_ = feature_map.cpu().eval().requires_grad_(False)
         self._set_attributes(self.feature_map_)
         return self
+
+    def _as_if_done(self, feature_map: FeatureMap) -> Self:
+        """Return this transformer as if its training had ended with the map as it now is."""
+        done = copy.copy(self)
+        done.feature_map_ = copy.deepcopy(feature_map).cpu().eval().requires_grad_(False)
+        done._set_attributes(done.feature_map_)
+        return done
 
     def _set_attributes(self, feature_map: FeatureMap) -> None:
         self._n_features_out = feature_map(torch.zeros(1, self.n_features_in_, dtype=self._dtype())).shape[1]
@@ -155,3 +164,10 @@ def make_criterion(name: str, rho: float, targets: Targets) -> Criterion:
     if name == "ce" and targets.kind == "values":
         raise ValueError('criterion="ce" is for classes and labels; regression targets need "di" or "ls"')
     return CE(independent=targets.kind == "labels") if name == "ce" else {"di": DI, "ls": LS}[name](rho)
+
+
+def width(feature_map: FeatureMap, source: Source) -> int:
+    """Return the number of columns of the basis."""
+    still = copy.deepcopy(feature_map).eval()  # a module in training may learn from a row that is merely shown to it
+    with torch.no_grad():
+        return still.basis(source.features(slice(0, 1))).shape[1]

@@ -1,7 +1,9 @@
 """What classifier and regressor share: a learned feature map, and a head on it."""
 
+import copy
 import dataclasses
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -13,13 +15,17 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validat
 
 from discernel import checks
 from discernel.data import Source
-from discernel.estimators.inputs import ROWS, Rows
+from discernel.estimators.inputs import ROWS, TRAINING_ROWS, Rows, weights
 from discernel.estimators.learned import LearnedMap
+from discernel.estimators.progress import scored, until_stale
 from discernel.estimators.transformers import LearnedFastfood, LearnedFourier, LearnedNystroem
+from discernel.feature_maps import FeatureMap
 from discernel.heads import LinearModel
-from discernel.training import moments_over
+from discernel.targets import Targets
+from discernel.training import EpochRecord, moments_over
 
 KINDS: dict[str, Any] = {"nystroem": LearnedNystroem, "fourier": LearnedFourier, "fastfood": LearnedFastfood}
+HEAD_ROWS = 20_000  # that a head other than ridge is fitted on to be scored after an epoch
 
 
 class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -28,7 +34,46 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     _heads: tuple[str, ...]  # those with a name
     _suits: Callable[[Any], bool]  # whether an estimator can be the head
 
-    def _check_parameters(self, weighted: bool) -> None:
+    # What the subclasses say of their targets.
+    @abstractmethod
+    def _read(self, X, y, *, reset: bool, rows: dict[str, Any]) -> tuple[Any, np.ndarray]:
+        """Return validated rows and targets; with `reset`, those that decide which features there are."""
+
+    @abstractmethod
+    def _learn_targets(self, y: np.ndarray) -> None:
+        """Remember which targets there are."""
+
+    @abstractmethod
+    def _targets(self, y: np.ndarray) -> Targets:
+        """Return the targets, of which only those that there were in the fit are allowed."""
+
+    @abstractmethod
+    def _fit_head(self, rows: Rows) -> None:
+        """Fit the head on the features."""
+
+    def fit(self, X, y, sample_weight=None, *, X_val=None, y_val=None, sample_weight_val=None):
+        """Learn the features and the head.
+
+        Parameters
+        ----------
+        X : array, data frame or CSR matrix (n, d)
+            The data; float32 takes half the time of float64.
+        y : array (n,) or (n, L)
+            For a classifier the class of each row, or an indicator matrix of labels; for a regressor one or many
+            targets.
+        sample_weight : array (n,), optional
+            How often each row counts.
+        X_val, y_val, sample_weight_val : arrays, optional
+            Rows to stop by, in place of a share of `X`: as with ``early_stopping=True``, training stops when the
+            head's score on them no longer improves. The head is fitted on `X` alone.
+        """
+        self._check_parameters()
+        X, y = self._read(X, y, reset=not self._warm, rows=TRAINING_ROWS)
+        self._learn_targets(y)
+        rows = self._rows(X, y, sample_weight)
+        return self._learn(rows, self._held_out(X_val, y_val, sample_weight_val), resume=self._warm)
+
+    def _check_parameters(self) -> None:
         checks.boolean("early_stopping", self.early_stopping)
         checks.boolean("warm_start", self.warm_start)
         checks.positive_int("n_iter_no_change", self.n_iter_no_change)
@@ -43,8 +88,6 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         elif isinstance(self.head, type) or not hasattr(self.head, "fit") or not self._suits(self.head):
             kind = self._suits.__name__.removeprefix("is_")
             raise TypeError(f"head must be one of {self._heads} or a scikit-learn {kind}, got {self.head!r}")
-        elif weighted and not has_fit_parameter(self.head, "sample_weight"):
-            raise TypeError(f"the head {type(self.head).__name__} takes no sample_weight: fit without weights")
         transformer = self._transformer(seed=0)
         transformer._check_parameters()
         if self._warm:
@@ -54,21 +97,71 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _warm(self) -> bool:
         return self.warm_start and hasattr(self, "transformer_")
 
-    def _fit_map(self, rows: Rows) -> None:
-        """Learn the features of validated rows."""
+    def _rows(self, X, y: np.ndarray, sample_weight) -> Rows:
+        """Return validated rows with their targets and weights, without those of weight zero."""
+        weight = self._weights(X, y, sample_weight)
+        if weight is not None and not isinstance(self.head, str) and not has_fit_parameter(self.head, "sample_weight"):
+            raise TypeError(f"the head {type(self.head).__name__} takes no sample_weight: fit without weights")
+        return Rows(X, y, self._targets(y), weight).counted()
+
+    def _weights(self, X, y: np.ndarray, sample_weight) -> np.ndarray | None:
+        return weights(X, sample_weight)
+
+    def _held_out(self, X_val, y_val, sample_weight_val) -> Rows | None:
+        """Return the validation set that was given, if it was."""
+        if X_val is None and y_val is None:
+            return None
+        if X_val is None or y_val is None:
+            raise ValueError(f"{'X_val' if X_val is None else 'y_val'} is missing: a validation set needs both")
+        X_val, y_val = self._read(X_val, y_val, reset=False, rows=ROWS)
+        return self._rows(X_val, y_val, sample_weight_val)
+
+    def _learn(self, rows: Rows, held_out: Rows | None, *, resume: bool):
+        """Learn the features, then the head."""
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        transformer = self._transformer(seed)
-        warm, before = self._warm, self.history_ if self._warm else []
-        if warm:
+        train = rows
+        if held_out is None and self.early_stopping:
+            train, held_out = self._split(rows, seed)
+        self._fit_map(train, held_out, seed, resume)
+        self._fit_head(rows)
+        return self
+
+    def _fit_map(self, rows: Rows, held_out: Rows | None, seed: int, resume: bool) -> None:
+        """Learn the features, until rows that are held out are no longer predicted better."""
+        transformer, before = self._transformer(seed), self.history_ if resume else []
+        if resume:
             for name in (name for name in vars(self.transformer_) if name.endswith("_") or name == "_trained"):
                 setattr(transformer, name, getattr(self.transformer_, name))
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self, name):
                 setattr(transformer, name, getattr(self, name))
-        rows, held_out = self._split(rows, seed) if self.early_stopping else (rows, None)
-        self.transformer_ = transformer._train(rows, held_out, self.n_iter_no_change, resume=warm)
+
+        def follow(epochs: Iterable[EpochRecord], feature_map: FeatureMap) -> Iterable[EpochRecord]:
+            if held_out is None:
+                return epochs
+            epochs = scored(epochs, feature_map, self._scorer(transformer, rows, held_out))
+            return until_stale(epochs, feature_map, self.n_iter_no_change)
+
+        self.transformer_ = transformer._train(self._of_map(rows), resume=resume, follow=follow)
         self.history_ = [*before, *(dataclasses.replace(r, epoch=r.epoch + len(before)) for r in transformer.history_)]
         self.n_iter_ = len(self.history_)
+
+    def _of_map(self, rows: Rows) -> Rows:
+        """Return the rows with the targets that the features are learned for."""
+        return rows
+
+    def _scorer(self, transformer: LearnedMap, rows: Rows, held_out: Rows) -> Callable[[FeatureMap], float]:
+        """Return the score on held-out rows of this estimator, as if the training of the map had ended."""
+        few = rows if self.head == "ridge" else rows.spread(HEAD_ROWS)
+        probe = copy.copy(self)
+        probe.__dict__.pop("feature_names_in_", None)  # validated rows are plain arrays
+
+        def score(feature_map: FeatureMap) -> float:
+            probe.transformer_ = transformer._as_if_done(feature_map)
+            probe._fit_head(few)
+            return probe.score(held_out.X, held_out.y, held_out.weight)
+
+        return score
 
     def _split(self, rows: Rows, seed: int) -> tuple[Rows, Rows]:
         """Return the rows to train on and those to hold out, with the same share of each class."""
@@ -117,7 +210,7 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         ridge = moments.ridge(self.alpha_, gram)
         return LinearModel(ridge.weights.cpu(), ridge.intercept.cpu())
 
-    def _fit_head(self, rows: Rows) -> Any:
+    def _other_head(self, rows: Rows) -> Any:
         """Return the scikit-learn head fitted on the features."""
         given = {} if rows.weight is None else {"sample_weight": rows.weight}
         return clone(self.head).fit(self.transformer_._features(rows.X), rows.y, **given)

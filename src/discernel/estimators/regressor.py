@@ -3,8 +3,9 @@
 import torch
 from sklearn.base import RegressorMixin, is_regressor
 from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
 
-from discernel.estimators.inputs import TRAINING_ROWS, Rows, weights
+from discernel.estimators.inputs import Rows
 from discernel.estimators.predictor import Predictor
 from discernel.heads import LinearModel
 from discernel.targets import Targets
@@ -43,6 +44,8 @@ class DiscernelRegressor(RegressorMixin, Predictor):
 
     Attributes
     ----------
+    n_outputs_ : int
+        The number of targets.
     transformer_, head_, alpha_, history_, n_iter_
         As of `DiscernelClassifier`.
 
@@ -91,35 +94,29 @@ class DiscernelRegressor(RegressorMixin, Predictor):
         self.device = device
         self.verbose = verbose
 
-    def fit(self, X, y, sample_weight=None):
-        """Learn the features and the head.
+    def _read(self, X, y, *, reset, rows):
+        return validate_data(self, X, y, reset=reset, multi_output=True, y_numeric=True, **rows)
 
-        Parameters
-        ----------
-        X : array, data frame or CSR matrix (n, d)
-            The data; float32 takes half the time of float64.
-        y : array (n,) or (n, L)
-            One or many targets.
-        sample_weight : array (n,), optional
-            How often each row counts.
-        """
-        self._check_parameters(weighted=sample_weight is not None)
-        X, y = validate_data(self, X, y, reset=not self._warm, multi_output=True, y_numeric=True, **TRAINING_ROWS)
-        self._single = y.ndim == 1
-        rows = Rows(X, y, Targets.values(y), weights(X, sample_weight)).counted()
-        values = rows.targets.data.double()
-        w = torch.ones(len(values)).double() if rows.weight is None else torch.from_numpy(rows.weight).double()
-        centre = w @ values / w.sum()
-        spread = (w @ (values - centre).square() / w.sum()).sqrt()
-        spread[spread == 0] = 1.0
-        standard = rows._replace(y=None, targets=Targets.values((values - centre) / spread))
-        self._fit_map(standard)
-        if isinstance(self.head, str):
-            model = self._ridge(standard.source(self.transformer_._device()))
-            self.head_ = LinearModel(model.weights * spread, model.intercept * spread + centre)
-        else:
-            self.head_ = self._fit_head(rows)
-        return self
+    def _learn_targets(self, y):
+        self._single, self.n_outputs_ = y.ndim == 1, 1 if y.ndim == 1 else y.shape[1]
+
+    def _targets(self, y):
+        targets = Targets.values(y)
+        if targets.n_targets != self.n_outputs_:
+            raise ValueError(f"y must have {self.n_outputs_} targets for each row, got {targets.n_targets}")
+        return targets
+
+    def _of_map(self, rows):
+        values, centre, spread = _standard(rows)
+        return rows._replace(y=None, targets=Targets.values((values - centre) / spread))
+
+    def _fit_head(self, rows):
+        if not isinstance(self.head, str):
+            self.head_ = self._other_head(rows)
+            return
+        _, centre, spread = _standard(rows)
+        model = self._ridge(self._of_map(rows).source(self.transformer_._device()))
+        self.head_ = LinearModel(model.weights * spread, model.intercept * spread + centre)
 
     def predict(self, X):
         """Return the predicted targets, (n,) or (n, L) as they were in `fit`."""
@@ -133,3 +130,13 @@ class DiscernelRegressor(RegressorMixin, Predictor):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
+
+
+def _standard(rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the values of the targets, their means and their standard deviations, one where they do not vary."""
+    values = rows.targets.data.double()
+    w = torch.ones(len(values)).double() if rows.weight is None else torch.from_numpy(rows.weight).double()
+    centre = w @ values / w.sum()
+    spread = (w @ (values - centre).square() / w.sum()).sqrt()
+    spread[spread == 0] = 1.0
+    return values, centre, spread

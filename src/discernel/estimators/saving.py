@@ -47,6 +47,7 @@ OPTIONS = ("nu", "degree", "coef0")  # of kernels, besides gamma
 VALUES = {
     "n_features_in_": int,
     "n_iter_": int,
+    "n_outputs_": int,
     "alpha_": float,
     "discriminant_information_": float,
     "_temperature": float,
