@@ -66,6 +66,9 @@ def console(quiet: bool) -> Any:
 @contextmanager
 def bar(screen: Any, label: str, total: int | None = None, unit: str = "rows") -> Iterator[Any]:
     """Show a bar with the rate and the time left, on a terminal only; yields what moves it on."""
+    if screen.quiet or not screen.is_terminal:
+        yield lambda count, state=None: None
+        return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.progress import TimeRemainingColumn as Left
 
@@ -73,8 +76,7 @@ def bar(screen: Any, label: str, total: int | None = None, unit: str = "rows") -
     counted = (MofNCompleteColumn(), TextColumn(unit), TextColumn("{task.fields[state]}"))
     times = (TextColumn("•"), Left(compact=True, elapsed_when_finished=True))
     columns = (*words, *counted, *times) if total else (SpinnerColumn(), words[0], TimeElapsedColumn())
-    hidden = not screen.is_terminal or screen.quiet
-    with Progress(*columns, console=screen, transient=True, disable=hidden, expand=True) as progress:
+    with Progress(*columns, console=screen, transient=True, expand=True) as progress:
         task, started = progress.add_task(label, total=total, state=""), time.perf_counter()
 
         def advance(count: int, state: str | None = None) -> None:
