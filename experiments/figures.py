@@ -92,7 +92,7 @@ def accuracies(ax, frame: pd.DataFrame, data: str, name: str) -> None:
 def beyond(ax, frame: pd.DataFrame, data: str, name: str) -> None:
     """Draw DI by both schedules, the untrained maps at their own best bandwidths, and two exact models."""
     for schedule, look in (("fast", {}), ("paper", {"linestyle": "--", "markerfacecolor": "white"})):
-        rows = views.method(frame, data, name, "DI", schedule)
+        rows = views.better_head(views.method(frame, data, name, "DI", schedule))
         _line(ax, views.curve(rows, "test_accuracy"), 100, label=f"DI, {schedule} schedule", **(STYLES["DI"] | look))
     for label in views.METHODS[name]:
         if label not in views.TRAINED:

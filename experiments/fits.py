@@ -2,6 +2,7 @@
 
 import subprocess
 import time
+from collections.abc import Callable
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -80,19 +81,18 @@ def _features(job: Job, data: Problem, max_epochs: int | None) -> Result:
         batch = trainer.rows_per_batch(len(data.train), job.n_components, criterion)
         epochs = len(list(trainer.epochs(feature_map, criterion, data.train, seed=job.seed)))
     seconds = time.perf_counter() - started
-    train_mse, test_mse = ridge_errors(feature_map, data, job.rho)
-    accuracy = svm_accuracy(feature_map, data)
+    scores = *ridge_scores(feature_map, data, job.rho), svm_accuracy(feature_map, data)
     wall = round(time.perf_counter() - started, 2)
-    scores = train_mse, test_mse, accuracy
     return Result(len(data.train), batch, epochs, round(seconds, 2), wall, *scores, versions())
 
 
-def ridge_errors(feature_map: FeatureMap, data: Problem, rho: float) -> tuple[float, float]:
-    """Return the training and test MSE of ridge regression on the features."""
+def ridge_scores(feature_map: FeatureMap, data: Problem, rho: float) -> tuple[float, float, float]:
+    """Return the training and test MSE of ridge regression on the features, and its test accuracy."""
     with torch.no_grad():
         moments = moments_over(data.train, feature_map)
         ridge = moments.ridge(rho, feature_map.gram())
-        return moments.mse(ridge), moments_over(data.test, feature_map).mse(ridge)
+        errors = moments.mse(ridge), moments_over(data.test, feature_map).mse(ridge)
+        return *errors, accuracy(lambda x: ridge.predict(feature_map.basis(x)), data.test)
 
 
 def svm_accuracy(feature_map: FeatureMap, data: Problem) -> float:
@@ -101,8 +101,13 @@ def svm_accuracy(feature_map: FeatureMap, data: Problem) -> float:
         batches = [(feature_map(b.x), b.targets, None) for b in data.train.batches(ROWS)]
     head = fit_linear(lambda: batches, "svm", HEAD_C, HEAD_TOL)
     with torch.no_grad():
-        guesses = torch.cat([head.scores(feature_map(b.x)).argmax(1) for b in data.test.batches(ROWS)])
-    return (guesses == data.test.targets.data).double().mean().item()
+        return accuracy(lambda x: head.scores(feature_map(x)), data.test)
+
+
+def accuracy(scores: Callable[[torch.Tensor], torch.Tensor], test: ArraySource) -> float:
+    """Return the share of the rows whose class has the highest score."""
+    guesses = torch.cat([scores(b.x).argmax(1) for b in test.batches(ROWS)])
+    return (guesses == test.targets.data).double().mean().item()
 
 
 def _model(job: Job, data: Problem, max_epochs: int | None) -> Result:
@@ -117,9 +122,9 @@ def _model(job: Job, data: Problem, max_epochs: int | None) -> Result:
     started = time.perf_counter()
     model.fit(data.train.x.numpy(), data.train.targets.data.numpy())
     seconds = round(time.perf_counter() - started, 2)
-    accuracy = float(np.mean(model.predict(data.test.x.numpy()) == data.test.targets.data.numpy()))
+    right = float(np.mean(model.predict(data.test.x.numpy()) == data.test.targets.data.numpy()))
     wall, none = round(time.perf_counter() - started, 2), float("nan")
-    return Result(len(data.train), 0, 0, seconds, wall, none, none, accuracy, versions())
+    return Result(len(data.train), 0, 0, seconds, wall, none, none, none, right, versions())
 
 
 @cache

@@ -23,6 +23,7 @@ class Result(NamedTuple):
     wall_seconds: float  # with both heads and their scores
     train_mse: float
     test_mse: float
+    ridge_accuracy: float  # of the same ridge regression, on the test rows
     test_accuracy: float  # of a linear SVM on the features
     versions: str
 

@@ -20,7 +20,7 @@ def rows(data, name, criterion, seeds, components, train=0.5, test=0.6, accuracy
             train_, test_, accuracy_ = values + noise * rng.standard_normal(3)
             trained = criterion != "none"
             key = (data, name, criterion, INIT[name], j, seed, 1.0, RHO, "paper" if trained else "none")
-            made.append((*key, 100, 10, 5 * trained, 1.0, 1.0, train_, test_, accuracy_, "discernel=0"))
+            made.append((*key, 100, 10, 5 * trained, 1.0, 1.0, train_, test_, accuracy_ / 2, accuracy_, "discernel=0"))
     return pd.DataFrame(made, columns=COLUMNS).assign(**changes)
 
 
