@@ -43,6 +43,7 @@ def write(frame: pd.DataFrame, path: Path, figures: str, gammas: Path, notes: Pa
         sweep(frame),
         "### What was checked about claims that do not hold",
         *(f"- {remark}" for remark in remarks.get("failing", ["Nothing yet."])),
+        penalties(notes.with_name("penalty.txt")),
         "## Beyond the paper",
         f"![Beyond the paper]({figures}/beyond.png)",
         BEYOND,
@@ -162,6 +163,26 @@ def _cells(j: Judgement) -> tuple:
     return j.claim, where_, j.compared, means, f"{j.difference:+.2f}{unit}{error}", j.region, p, seeds, verdict
 
 
+def penalties(path: Path) -> str:
+    """Return the accuracy of SVMs by their C, on DI and LS maps."""
+    if not path.is_file():
+        return ""
+    rows = pd.read_csv(path)
+    by = ["data", "map", "n_components", "criterion"]
+    means = 100 * rows.pivot_table("test_accuracy", by, "C")
+    variance, seeds = rows.groupby(by)["variance"].mean(), rows.groupby(by)["seed"].nunique()
+    table = [
+        (views.DATA[d], views.MAPS[m], j, c.upper(), seeds[d, m, j, c], f"{variance[d, m, j, c]:.3f}", *_percent(row))
+        for (d, m, j, c), row in zip(means.index, means.to_numpy(), strict=True)
+    ]
+    headings = ("data", "map", "J", "criterion", "seeds", "variance of φ", *(f"C = {c:g}" for c in means.columns))
+    return "Accuracy of the SVM in per cent by its C (`python -m experiments.penalty`):\n\n" + markdown(headings, table)
+
+
+def _percent(values: Iterable[float]) -> Iterable[str]:
+    return ("" if np.isnan(value) else f"{value:.2f}" for value in values)
+
+
 def sweep(frame: pd.DataFrame) -> str:
     """Return the accuracy by rho."""
     rows = frame[(frame["criterion"] == "di") & (frame["schedule"] == "paper") & (frame["init"] != "kmeans")]
@@ -172,7 +193,7 @@ def sweep(frame: pd.DataFrame) -> str:
     rows = rows.merge(keys, on=list(keys.columns))
     means = 100 * rows.pivot_table("test_accuracy", ["data", "map", "n_components"], "rho")
     table = [
-        (views.DATA[d], views.MAPS[m], j, *("" if np.isnan(a) else f"{a:.2f}" for a in values))
+        (views.DATA[d], views.MAPS[m], j, *_percent(values))
         for (d, m, j), values in zip(means.index, means.to_numpy(), strict=True)
     ]
     headings = ("data", "map", "J", *(f"ρ = {rho:g}" for rho in means.columns))
