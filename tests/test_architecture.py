@@ -12,10 +12,10 @@ FILES = sorted(ROOT.rglob("*.py"))
 FLOORS = (
     {"checks"},
     {"linalg", "hadamard"},
-    {"kernels", "moments", "targets", "distributed"},
+    {"kernels", "moments", "targets"},
     {"criteria", "feature_maps", "landmarks", "heads", "discriminant"},
     {"checkpoint", "data", "columns", "readers", "store"},
-    {"preprocessing"},
+    {"preprocessing", "distributed"},
     {"tables"},
     {"training"},
     {"estimators", "two_sample"},

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from discernel import checks
-from discernel.linalg import whitened
-from discernel.moments import Fit, Moments, ridge_fit
+from discernel.linalg import unchanged, whitened
+from discernel.moments import Fit, Moments, Total, ridge_fit
 
 
 def discriminant_information(
@@ -68,8 +68,8 @@ def discriminant_information(
     return _at_optimum(basis, targets, rho, gram, sample_weight, ridge_fit(basis, targets, rho, gram, sample_weight))
 
 
-def _at_optimum(basis, targets, rho, gram, sample_weight, fit: Fit) -> Tensor:
-    return _DiscriminantInformation.apply(basis, targets, gram, sample_weight, rho, fit)  # pyrefly: ignore
+def _at_optimum(basis, targets, rho, gram, sample_weight, fit: Fit, ranks: int = 1) -> Tensor:
+    return _DiscriminantInformation.apply(basis, targets, gram, sample_weight, rho / ranks, fit)  # pyrefly: ignore
 
 
 class _DiscriminantInformation(torch.autograd.Function):
@@ -106,15 +106,25 @@ class Criterion(nn.Module):
 
     Called with ``(basis, targets, gram, sample_weight)`` of a mini-batch it returns a scalar. A criterion with
     parameters of its own makes them in `prepare`; one that looks at all of the data does so in `refresh`.
+
+    Where several processes have parts of a batch, each returns its share: the values, and the gradients by every
+    parameter, add up to those of the whole batch. `total` adds up a tensor over the processes, of which `ranks` exist.
     """
 
     higher_is_better: ClassVar[bool]
+    total: Total = staticmethod(unchanged)
+    ranks: int = 1
 
     @abstractmethod
     def forward(
         self, basis: Tensor, targets: Tensor, gram: Tensor | None = None, sample_weight: Tensor | None = None
     ) -> Tensor:
         """Return the value of the criterion on a mini-batch."""
+
+    def _mean(self, losses: Tensor, sample_weight: Tensor | None) -> Tensor:
+        """Return this process's share of the weighted mean over the batch."""
+        weight = torch.ones_like(losses) if sample_weight is None else sample_weight.to(losses)
+        return weight @ losses / self.total(weight.sum())
 
     def prepare(self, basis: Tensor, targets: Tensor) -> None:
         """Make the parameters, if any, for a basis and targets like these; called once, before training."""
@@ -140,9 +150,9 @@ class DI(Criterion):
 
     def forward(self, basis, targets, gram=None, sample_weight=None):
         """Return DI, the sum over the rows of the batch as in the paper."""
-        fit = ridge_fit(basis, targets, self.rho, gram, sample_weight, bool(self.refine))
+        fit = ridge_fit(basis, targets, self.rho, gram, sample_weight, bool(self.refine), self.total)
         self.refine.fill_(fit.refined)
-        return _at_optimum(basis, targets, self.rho, gram, sample_weight, fit)
+        return _at_optimum(basis, targets, self.rho, gram, sample_weight, fit, self.ranks)
 
 
 class LS(Criterion):
@@ -183,7 +193,7 @@ class LS(Criterion):
         errors = (torch.addmm(self.intercept, basis.double(), self.weights) - targets).square().sum(1)
         penalised = self.weights if gram is None else gram.double() @ self.weights
         penalty = (self.weights * penalised).sum() * (self.rho / self.count)
-        return (_weighted_mean(errors, sample_weight) + penalty).to(basis.dtype)
+        return (self._mean(errors, sample_weight) + penalty / self.ranks).to(basis.dtype)
 
 
 class CE(Criterion):
@@ -213,8 +223,4 @@ class CE(Criterion):
             losses = F.binary_cross_entropy_with_logits(logits, targets, reduction="none").sum(1)
         else:
             losses = F.cross_entropy(logits, targets, reduction="none")
-        return _weighted_mean(losses, sample_weight)
-
-
-def _weighted_mean(losses: Tensor, sample_weight: Tensor | None) -> Tensor:
-    return losses.mean() if sample_weight is None else sample_weight.to(losses) @ losses / sample_weight.sum()
+        return self._mean(losses, sample_weight)

@@ -20,6 +20,7 @@ from scipy import sparse
 from torch import Tensor
 
 from discernel import checks
+from discernel.linalg import unchanged
 from discernel.targets import Targets
 
 LOAD = 2**25  # numbers in the rows that are permuted together
@@ -42,6 +43,9 @@ class Source(ABC):
     sample_weight: Tensor | None
     width: int  # numbers of a row
     streams: bool = False  # whether rows come from a disk, and are worth fetching ahead
+    rank: int = 0  # of this process
+    ranks: int = 1  # how many processes share the rows
+    total: Callable[[Tensor], Tensor] = staticmethod(unchanged)  # makes a sum over this process's rows one over all
 
     @abstractmethod
     def features(self, index) -> Tensor:
@@ -76,8 +80,11 @@ class Source(ABC):
             return
         per_load = max(1, rows_of_a_load(self.width) // size)
         for load, stored in fetched_ahead(self._stored_load, iter(lambda: list(islice(order, per_load)), [])):
-            for number, index in enumerate(load):
-                yield self._with_targets(index, self._unpacked(stored[number * size : (number + 1) * size]))
+            start = 0
+            for index in load:
+                stop = start + self._count(index)
+                yield self._with_targets(index, self._unpacked(stored[start:stop]))
+                start = stop
             del stored  # before the thread begins with another
 
     def order(self, size: int, generator: torch.Generator | None = None, skip: int = 0) -> Iterator[slice | Tensor]:
@@ -92,6 +99,9 @@ class Source(ABC):
             whole = len(rest) // size * size
             yield from (rest[start : start + size] for start in range(0, whole, size))
             rest = rest[whole:]
+
+    def _count(self, index: slice | Tensor) -> int:
+        return len(range(*index.indices(len(self)))) if isinstance(index, slice) else len(index)
 
     def _stored_load(self, load: list) -> np.ndarray:
         """Fetch the rows of several batches; NumPy's work, since torch would start more threads in a thread."""
@@ -219,3 +229,51 @@ class SparseSource(Source):
         """Return the rows at `index`, dense."""
         rows = self.x[index.numpy() if isinstance(index, Tensor) else index]
         return torch.from_numpy(rows.toarray()).to(self.device)
+
+
+class Shard(Source):
+    """The rows of a source that one of several processes reads: a contiguous part of them.
+
+    Its batches are those of the whole source, less the rows of the others; it may have none in a batch. Rows that are
+    asked for by number, and the number of rows, are those of the whole.
+
+    Parameters
+    ----------
+    whole : Source
+        What all the processes have.
+    rank, ranks : int
+        The number of this process, and how many there are.
+    total : callable
+        Returns the sum of a tensor over the processes.
+    """
+
+    def __init__(self, whole: Source, rank: int, ranks: int, total: Callable[[Tensor], Tensor]):
+        self.whole, self.rank, self.ranks, self.total = whole, rank, ranks, total
+        self.start, self.stop = (len(whole) * number // ranks for number in (rank, rank + 1))
+        for name in vars(whole).keys() & {
+            "targets",
+            "sample_weight",
+            "width",
+            "streams",
+            "has_targets",
+            "preprocessing",
+        }:
+            setattr(self, name, getattr(whole, name))
+
+    def features(self, index) -> Tensor:
+        """Return the features of the rows at `index` of the whole."""
+        return self.whole.features(index)
+
+    def order(self, size, generator=None, skip=0):
+        """Yield which rows of this process are in each of the batches."""
+        for index in self.whole.order(size, generator, skip):
+            if isinstance(index, slice):
+                yield slice(*(min(max(end, self.start), self.stop) for end in (index.start, index.stop)))
+            else:
+                yield index[(index >= self.start) & (index < self.stop)]
+
+    def _stored(self, index):
+        return self.whole._stored(index)
+
+    def _unpacked(self, stored):
+        return self.whole._unpacked(stored)

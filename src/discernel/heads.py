@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from discernel import checks
-from discernel.linalg import solve_psd, symmetric_product, threads_for
+from discernel.linalg import solve_psd, symmetric_product, threads_for, unchanged
 
 _HESSIANS = 2**26  # entries that are kept at a time
 _SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)  # of a Newton step
@@ -54,7 +54,12 @@ LOSSES = {"svm": squared_hinge, "softmax": softmax, "logistic": logistic}
 
 
 def fit_linear(
-    passes: Passes, loss: str, C: float = 1.0, tol: float | None = None, max_iter: int = 1000
+    passes: Passes,
+    loss: str,
+    C: float = 1.0,
+    tol: float | None = None,
+    max_iter: int = 1000,
+    total: Callable[[Tensor], Tensor] = unchanged,
 ) -> LinearModel:
     """Return the minimiser of ½‖W‖² + C Σᵢ wᵢ loss(φᵢW + b, yᵢ), as LinearSVC and LogisticRegression have it.
 
@@ -75,18 +80,20 @@ def fit_linear(
         1e-5 for L-BFGS.
     max_iter : int
         At most so many steps; each takes about one pass, or two of Newton's.
+    total : callable
+        Makes a sum over the rows of this process one over those of all processes.
     """
     checks.one_of("loss", loss, LOSSES)
     features, targets, _ = next(iter(passes()))
     with threads_for(features.numel() * targets.shape[1]):
         solve = _newton if loss == "svm" else _lbfgs
-        w, converged = solve(passes, loss, C, tol, max_iter)
+        w, converged = solve(passes, loss, C, tol, max_iter, total)
     if not converged:
         warnings.warn(f"the {loss} head has not converged in {max_iter} steps: raise alpha", ConvergenceWarning)
     return LinearModel(w[:-1], w[-1])
 
 
-def _lbfgs(passes: Passes, loss: str, C: float, tol: float | None, max_iter: int) -> tuple[Tensor, bool]:
+def _lbfgs(passes: Passes, loss: str, C: float, tol: float | None, max_iter: int, total) -> tuple[Tensor, bool]:
     """Return W over b, and whether it has converged."""
     features, targets, _ = next(iter(passes()))
     shape = features.shape[1] + 1, targets.shape[1]  # the last row is the intercept
@@ -98,24 +105,27 @@ def _lbfgs(passes: Passes, loss: str, C: float, tol: float | None, max_iter: int
     def objective(z: np.ndarray) -> tuple[float, np.ndarray]:
         w = unpack(z)
         model = LinearModel(w[:-1], w[-1])
-        value, gradient = 0.5 * model.weights.square().sum().item(), torch.zeros_like(w)
-        gradient[:-1] = model.weights
+        sums = w.new_zeros(w.numel() + 1)  # the gradient, and the loss
+        gradient = sums[:-1].view(shape)
         for features, targets, weight in passes():
             scores = model.scores(features).requires_grad_(True)
             losses = per_row(scores, targets)
-            total = C * (losses.sum() if weight is None else losses @ weight)
-            (slope,) = torch.autograd.grad(total, scores)
-            value += total.item()
+            risk = C * (losses.sum() if weight is None else losses @ weight)
+            (slope,) = torch.autograd.grad(risk, scores)
+            sums[-1] += risk.item()
             gradient[:-1] += (slope.T.contiguous() @ features).T  # the layout that BLAS is several times quicker at
             gradient[-1] += slope.sum(0)
-        return value, gradient.flatten().cpu().numpy()
+        *slopes, value = total(sums).split([model.weights.numel(), shape[1], 1])
+        slopes[0] += model.weights.flatten()
+        value = value.item() + 0.5 * model.weights.square().sum().item()
+        return value, torch.cat(slopes).cpu().numpy()
 
     options = {"maxiter": max_iter, "maxfun": 2 * max_iter, "maxcor": 20, "ftol": tol or 1e-5, "gtol": 0.0}
     found = minimize(objective, np.zeros(shape[0] * shape[1]), jac=True, method="L-BFGS-B", options=options)
     return unpack(found.x), found.status != 1
 
 
-def _newton(passes: Passes, loss: str, C: float, tol: float | None, max_iter: int) -> tuple[Tensor, bool]:
+def _newton(passes: Passes, loss: str, C: float, tol: float | None, max_iter: int, total) -> tuple[Tensor, bool]:
     """Return W over b of the squared hinge, and whether it has converged.
 
     The targets do not depend on each other: as many are taken at a time as their second derivatives fit into memory.
@@ -123,27 +133,27 @@ def _newton(passes: Passes, loss: str, C: float, tol: float | None, max_iter: in
     features, targets, _ = next(iter(passes()))
     some = max(1, _HESSIANS // (features.shape[1] + 1) ** 2)
     groups = [slice(start, start + some) for start in range(0, targets.shape[1], some)]
-    found = [_newton_of_some(passes, group, C, tol or 1e-8, max_iter) for group in groups]
+    found = [_newton_of_some(passes, group, C, tol or 1e-8, max_iter, total) for group in groups]
     return torch.cat([w for w, _ in found], 1), all(converged for _, converged in found)
 
 
-def _newton_of_some(passes: Passes, group: slice, C: float, tol: float, max_iter: int) -> tuple[Tensor, bool]:
+def _newton_of_some(passes: Passes, group: slice, C: float, tol: float, max_iter: int, total) -> tuple[Tensor, bool]:
     def rows() -> Iterator[tuple[Tensor, Tensor]]:
         """Yield (φ, 1) and the targets as ±1, both times the root of the weight."""
         for features, targets, weight in passes():
             root = features.new_ones(len(features), 1) if weight is None else weight.to(features)[:, None].sqrt()
             yield torch.cat([features * root, root], 1), (2 * targets[:, group] - 1) * root
 
-    w, before = _newton_step(rows(), None, C), math.inf
+    w, before = _newton_step(rows(), None, C, total), math.inf
     for _ in range(max_iter):
-        w, value = _along(rows(), w, _newton_step(rows(), w, C), C)
+        w, value = _along(rows(), w, _newton_step(rows(), w, C, total), C, total)
         if before - value <= tol * value:
             return w, True
         before = value
     return w, False
 
 
-def _newton_step(rows: Iterable[tuple[Tensor, Tensor]], w: Tensor | None, C: float) -> Tensor:
+def _newton_step(rows: Iterable[tuple[Tensor, Tensor]], w: Tensor | None, C: float, total) -> Tensor:
     """Return the step of each target from `w`: a ridge regression of its residual on the rows inside its margin.
 
     Without `w`, that from zero, where all rows are inside and the second derivative is the same for all.
@@ -159,24 +169,25 @@ def _newton_step(rows: Iterable[tuple[Tensor, Tensor]], w: Tensor | None, C: flo
         pull = margin if w is None else torch.where(signs * margin > 0, margin, 0.0)
         gradients.append((pull.T.contiguous() @ phi).double())  # the layout that BLAS is several times quicker at
     assert hessians is not None
+    hessians, gradient = total(hessians), total(torch.stack(gradients).sum(0))
     hessians.diagonal(dim1=1, dim2=2)[:, :-1] += 1 / (2 * C)
-    gradient = torch.stack(gradients).sum(0)
     if w is None:
         return solve_psd(hessians[0], gradient.T).x
     gradient[:, :-1] -= w[:-1].T / (2 * C)
     return torch.cat([solve_psd(h, g[:, None]).x for h, g in zip(hessians, gradient, strict=True)], 1)
 
 
-def _along(rows: Iterable[tuple[Tensor, Tensor]], w: Tensor, step: Tensor, C: float) -> tuple[Tensor, float]:
+def _along(rows: Iterable[tuple[Tensor, Tensor]], w: Tensor, step: Tensor, C: float, total) -> tuple[Tensor, float]:
     """Return the best of some points on the way from `w` along each target's step, and the objective there."""
     shares = torch.tensor(_SHARES, dtype=torch.float64, device=w.device)
     points = w + shares[:, None, None] * step
-    values = 0.5 * points[:, :-1].square().sum(1)
+    losses = w.new_zeros(len(shares), w.shape[1])
     for phi, signs in rows:
         scores, change = phi @ w.to(phi), phi @ step.to(phi)
-        for value, share in zip(values, _SHARES, strict=True):
+        for loss, share in zip(losses, _SHARES, strict=True):
             # the weights are inside the squares
-            value += C * (signs.abs() - signs.sign() * (scores + share * change)).clamp_min_(0).square().sum(0)
+            loss += (signs.abs() - signs.sign() * (scores + share * change)).clamp_min_(0).square().sum(0)
+    values = 0.5 * points[:, :-1].square().sum(1) + C * total(losses)
     best = values.argmin(0)
     column = torch.arange(w.shape[1], device=w.device)
     return points[best, :, column].T, values[best, column].sum().item()
@@ -206,13 +217,13 @@ def temperature(scores: Tensor, targets: Tensor, sample_weight: Tensor | None, i
     return math.exp(minimize_scalar(risk, bounds=(-7.0, 7.0), method="bounded", options={"xatol": 1e-10}).x)
 
 
-def sum_of_variances(batches: Iterable[tuple[Tensor, Tensor, Tensor | None]]) -> float:
+def sum_of_variances(batches: Iterable[tuple[Tensor, Tensor, Tensor | None]], total=unchanged) -> float:
     """Return the total variance of features, Σ wᵢ‖φᵢ − φ̄‖²/Σ wᵢ, or one if they do not vary."""
-    count, total, squares = 0.0, torch.zeros(()), 0.0
+    parts = []
     for features, _, weight in batches:
         features = features.double()
         w = features.new_ones(len(features)) if weight is None else weight.double()
-        count, total = count + w.sum().item(), total.to(features) + w @ features
-        squares += (w @ features.square().sum(1)).item()
-    spread = squares / count - (total / count).square().sum().item()
+        parts.append(torch.cat([w @ features, w @ features.square().sum(1, keepdim=True), w.sum()[None]]))
+    *sums, squares, count = total(torch.stack(parts).sum(0))
+    spread = (squares / count - (torch.stack(sums) / count).square().sum()).item()
     return spread if spread > 0 else 1.0

@@ -15,12 +15,15 @@ from discernel.linalg import (
     single_solver,
     solve_psd,
     symmetric_product,
+    unchanged,
 )
 
 RHO_GRID = tuple(10.0**e for e in range(-6, 4))
 REFINE_COMPONENTS = 256  # below, float64 costs no more
 REFINE_STEPS = 4
 REFINED = 1e-13  # share of the value that may be missing in the energy norm: gradients then agree to about 1e-5
+
+Total = Callable[[Tensor], Tensor]  # completes a sum over some of the rows to one over all
 
 
 class Centred(NamedTuple):
@@ -34,17 +37,25 @@ class Centred(NamedTuple):
 
 
 def centred(
-    basis: Tensor, targets: Tensor, sample_weight: Tensor | None = None, dtype: torch.dtype = torch.float64
+    basis: Tensor,
+    targets: Tensor,
+    sample_weight: Tensor | None = None,
+    dtype: torch.dtype = torch.float64,
+    total: Total = unchanged,
 ) -> Centred:
-    """Return the centred rows of which all moments are plain products, the basis in this dtype."""
+    """Return the centred rows of which all moments are plain products, the basis in this dtype.
+
+    The means are those of the rows of all processes, over which `total` adds up.
+    """
     g, y = basis.detach().to(dtype), targets.detach().double()
     w = y.new_ones(len(y)) if sample_weight is None else sample_weight.detach().double()
-    count = w.sum().item()
-    total, v = count or 1.0, w.to(dtype)
-    g_mean, y_mean = v @ g / total, w @ y / total  # divided last: the mean of whole numbers that are equal is exact
-    g, y = g - g_mean, y - y_mean
+    sums = total(torch.cat([(w.to(dtype) @ g).double(), w @ y, w.sum()[None]]))
+    count = sums[-1].item()
+    # Divided last: the mean of whole numbers that are equal is exact.
+    g_mean, y_mean = (sums[:-1] / (count or 1.0)).split([g.shape[1], y.shape[1]])
+    g, y = g - g_mean.to(dtype), y - y_mean
     if dtype != torch.float64:  # the mean's own rounding is the same for all rows, and adds up
-        g -= v @ g / total
+        g -= (total(w.to(dtype) @ g) / (count or 1.0)).to(dtype)
     if sample_weight is not None:
         root = w.sqrt()[:, None]
         g, y = g * root.to(dtype), y * root
@@ -201,38 +212,42 @@ def ridge_fit(
     gram: Tensor | None = None,
     sample_weight: Tensor | None = None,
     refine: bool = True,
+    total: Total = unchanged,
 ) -> Fit:
-    """Return the ridge regression of a batch on itself, in float64.
+    """Return the ridge regression of a batch on itself, in float64; over several processes, of all their rows.
 
     Where the basis is a large float32 one and `refine`, the scatter is summed and factored in float32, and the solution
     refined in float64, if it can be: half the time, with the same accuracy.
     """
-    if refine and basis.dtype == torch.float32 and len(basis) > basis.shape[1] >= REFINE_COMPONENTS:
-        rows = centred(basis, targets, sample_weight, torch.float32)
-        found = _refined(rows, rho, gram)
+    few = total is unchanged and len(basis) <= basis.shape[1]
+    if refine and basis.dtype == torch.float32 and basis.shape[1] >= REFINE_COMPONENTS and not few:
+        rows = centred(basis, targets, sample_weight, torch.float32, total)
+        found = _refined(rows, rho, gram, total)
         if found is not None:
             return Fit(*found, rows, True)
-    rows = centred(basis, targets, sample_weight)
-    weights = ridge_weights(rows, rho, gram).x
+    rows = centred(basis, targets, sample_weight, total=total)
+    weights = ridge_weights(rows, rho, gram, total).x
     return Fit(weights, rows.basis @ weights, rows, False)
 
 
-def _refined(rows: Centred, rho: float, gram: Tensor | None) -> tuple[Tensor, Tensor] | None:
+def _refined(rows: Centred, rho: float, gram: Tensor | None, total: Total) -> tuple[Tensor, Tensor] | None:
     """Return W and ḠW from float32 sums and float64 residuals, or None where the system is too close to singular."""
     penalty = None if gram is None else gram.detach()
-    solve = single_solver(regularised(symmetric_product(rows.basis), rho, penalty))
+    solve = single_solver(regularised(total(symmetric_product(rows.basis)), rho, penalty))
     if solve is None:
         return None
     chunks = list(zip(rows.basis.split(CHUNK), rows.targets.split(CHUNK), strict=True))
-    cross = torch.stack([y.T @ g.double() for g, y in chunks]).sum(0).T  # the layout that BLAS is quick at
+    cross = total(torch.stack([y.T @ g.double() for g, y in chunks]).sum(0)).T  # the layout that BLAS is quick at
     weights = solve(cross)
     value = before = (weights * cross).sum().item()
     for _ in range(REFINE_STEPS):
-        fits, residual = [], cross - rho * (weights if penalty is None else double_product(penalty, weights))
+        fits, explained = [], torch.zeros_like(cross.T)
         for g, _ in chunks:
             g = g.double()
             fits.append(g @ weights)
-            residual -= (fits[-1].T @ g).T
+            explained += fits[-1].T @ g
+        penalised = weights if penalty is None else double_product(penalty, weights)
+        residual = cross - total(explained).T - rho * penalised
         step = solve(residual)
         weights = weights + step
         error = (step * residual).sum().item()  # of the value, before this step, which lowers it as the last one did
@@ -244,10 +259,11 @@ def _refined(rows: Centred, rho: float, gram: Tensor | None) -> tuple[Tensor, Te
     return None
 
 
-def ridge_weights(rows: Centred, rho: float, gram: Tensor | None = None) -> Solution:
+def ridge_weights(rows: Centred, rho: float, gram: Tensor | None = None, total: Total = unchanged) -> Solution:
     """Return W = (ḠᵀḠ + ρB)⁺ḠᵀY of centred rows; by the n×n system Ḡᵀ(ḠḠᵀ + ρI)⁻¹Ȳ where that is the smaller one."""
     n, n_components = rows.basis.shape
-    if gram is None and n < n_components:
+    if gram is None and n < n_components and total is unchanged:
         dual = solve_psd(regularised(symmetric_product(rows.basis.T), rho), rows.targets)
         return dual._replace(x=rows.basis.T @ dual.x)
-    return solve_psd(regularised(symmetric_product(rows.basis), rho, gram), rows.basis.T @ rows.targets)
+    scatter, cross = total(symmetric_product(rows.basis)), total(rows.basis.T @ rows.targets)
+    return solve_psd(regularised(scatter, rho, gram), cross)

@@ -25,6 +25,7 @@ from discernel import checkpoint as files
 from discernel import checks
 from discernel.criteria import DI, Criterion
 from discernel.data import Source
+from discernel.distributed import sharded
 from discernel.feature_maps import FeatureMap, rms
 from discernel.linalg import threads_for
 from discernel.moments import Moments
@@ -215,6 +216,8 @@ class _Run:
             raise FileNotFoundError(
                 f"the checkpoint's directory {str(Path(path).parent)!r} is not there: make it first"
             )
+        source = sharded(source)
+        criterion.total, criterion.ranks = source.total, source.ranks
         self.settings, self.map, self.criterion, self.source, self.path = settings, feature_map, criterion, source, path
         self.generator = torch.Generator().manual_seed(checks.integer("seed", seed))
         batch = source.rows(slice(0, PROBE))
@@ -318,11 +321,23 @@ class _Run:
         self.optimizer.zero_grad()
         value = self.criterion(self.map.basis(batch.x), batch.targets, self.map.gram(), batch.sample_weight)
         value.backward()
+        value = self._complete(value.detach())
         self.optimizer.step()
         self.step += 1
         self.total += value.item()
         if not math.isfinite(self.total):
             raise _Diverged(f"the criterion became {value.item()} at step {self.step}")
+
+    def _complete(self, value: Tensor) -> Tensor:
+        """Return the criterion of the whole batch, having made the gradients those of the whole batch too."""
+        if self.source.ranks == 1:
+            return value
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        parts = [value.flatten(), *(p.grad.flatten() for p in parameters)]
+        value, *gradients = self.source.total(torch.cat(parts)).split([len(part) for part in parts])
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad.copy_(gradient.view_as(parameter))
+        return value
 
     def _check(self, mean: float) -> None:
         for name, parameter in self.map.named_parameters():
@@ -379,6 +394,8 @@ class _Run:
         self.history = [EpochRecord(**record) for record in meta["history"]]
 
     def _save(self) -> None:
+        if self.source.rank > 0:  # all processes are in the same state
+            return
         files.write(self.path, "checkpoint", *self._state())
 
     def _load(self) -> None:
@@ -408,7 +425,8 @@ def moments_over(source: Source, feature_map: FeatureMap) -> Moments:
     with torch.no_grad():
         width = feature_map.basis(source.rows(slice(0, 1)).x).shape[1]
         batches = source.batches(max(256, 2**22 // width))
-        return reduce(add, (Moments.of(feature_map.basis(b.x), b.targets, b.sample_weight) for b in batches))
+        here = reduce(add, (Moments.of(feature_map.basis(b.x), b.targets, b.sample_weight) for b in batches))
+        return here if source.ranks == 1 else here.reduce(source.total)
 
 
 def _varies(basis: Tensor) -> bool:

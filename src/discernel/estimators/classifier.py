@@ -192,8 +192,8 @@ class DiscernelClassifier(ClassifierMixin, Predictor):
         fits = len(source) * width * 8 <= CACHE_BYTES
         kept = list(passes()) if fits else None
         again = passes if kept is None else lambda: kept
-        variance = sum_of_variances(again())
-        model = fit_linear(again, loss, C=1 / (self.alpha_ * variance))
+        variance = sum_of_variances(again(), source.total)
+        model = fit_linear(again, loss, C=1 / (self.alpha_ * variance), total=source.total)
         turn = getattr(feature_map, "normalization", None)
         turned = model.weights if turn is None else turn().double() @ model.weights
         return LinearModel(turned.cpu(), model.intercept.cpu())

@@ -1,0 +1,76 @@
+"""Several processes that train one model: each reads its share of the rows, and every sum goes over all of them.
+
+The moments of a batch, the gradients and the heads' sums are added up exactly, so the number of processes does not
+matter to the result but for rounding. (Averaging the gradients of each process's own criterion would be another thing:
+the criterion of a batch is not the mean of those of its parts.) Processes are those of `torch.distributed`: started by
+``torchrun``, or by a user's own ``init_process_group``.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from discernel.data import Shard, Source
+
+TIMEOUT = 300.0  # seconds that a process waits for the others
+
+
+class ProcessLost(RuntimeError):
+    """Another process of the group has ended, or does not answer."""
+
+
+@contextmanager
+def processes(timeout: float = TIMEOUT) -> Iterator[None]:
+    """Join the processes that `torchrun` has started, if it has, and leave them at the end."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ or dist.is_initialized():
+        yield
+        return
+    cuda = torch.cuda.is_available()
+    if cuda:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    try:
+        dist.init_process_group("nccl" if cuda else "gloo", timeout=timedelta(seconds=timeout))
+    except RuntimeError as error:
+        raise ProcessLost(f"not all processes have come together within {timeout:g} s: {error}") from error
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def rank() -> int:
+    """Return the number of this process among those that train together; zero if it is alone."""
+    return dist.get_rank() if size() > 1 else 0
+
+
+def size() -> int:
+    """Return how many processes train together."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def sharded(source: Source) -> Source:
+    """Return the share of this process in a source that all processes have; all of it if it is alone."""
+    return source if size() == 1 or source.ranks > 1 else Shard(source, rank(), size(), total)
+
+
+def total(tensor: Tensor) -> Tensor:
+    """Return the sum of a tensor over the processes, the same bits in all of them."""
+    out = tensor.clone(memory_format=torch.contiguous_format)
+    try:
+        dist.all_reduce(out)
+    except RuntimeError as error:
+        raise ProcessLost(f"another process has ended or does not answer: {error}") from error
+    return out
+
+
+def agreed(number: int) -> int:
+    """Return the first process's number, in all of them."""
+    if size() == 1:
+        return number
+    value = torch.tensor([number if rank() == 0 else 0], device="cuda" if dist.get_backend() == "nccl" else "cpu")
+    return int(total(value))
