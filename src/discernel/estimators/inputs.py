@@ -13,6 +13,7 @@ from sklearn.utils.validation import _check_sample_weight
 from torch import Tensor
 
 from discernel.data import ArraySource, Source, SparseSource
+from discernel.distributed import sharded
 from discernel.targets import Targets
 
 SAMPLE = 50_000  # rows that landmarks and gamma are chosen from
@@ -50,7 +51,7 @@ class Rows(NamedTuple):
 
     def source(self, device) -> Source:
         """Return them as what a map is trained on."""
-        return make_source(self.X, self.targets, self.weight, device)
+        return sharded(make_source(self.X, self.targets, self.weight, device))
 
 
 def dense(y):

@@ -15,6 +15,7 @@ from torch import Tensor
 from discernel import checks
 from discernel.criteria import CE, DI, LS, Criterion
 from discernel.data import Source
+from discernel.distributed import agreed
 from discernel.estimators.inputs import ROWS, TRAINING_ROWS, Rows, chunks, dense, encode, weights
 from discernel.estimators.progress import Follow, tracked
 from discernel.feature_maps import FeatureMap
@@ -81,7 +82,7 @@ class LearnedMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         If `resume`, go on from the map that the last fit has left here.
         """
         source = rows.source(self._device())
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = agreed(int(check_random_state(self.random_state).randint(2**31 - 1)))
         if resume:
             feature_map = copy.deepcopy(self.feature_map_)
             for name, parameter in feature_map.named_parameters():

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validat
 
 from discernel import checks
 from discernel.data import Source
+from discernel.distributed import agreed
 from discernel.estimators.inputs import ROWS, TRAINING_ROWS, Rows, weights
 from discernel.estimators.learned import LearnedMap
 from discernel.estimators.progress import scored, until_stale
@@ -118,7 +119,7 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _learn(self, rows: Rows, held_out: Rows | None, *, resume: bool):
         """Learn the features, then the head."""
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = agreed(int(check_random_state(self.random_state).randint(2**31 - 1)))
         train = rows
         if held_out is None and self.early_stopping:
             train, held_out = self._split(rows, seed)
