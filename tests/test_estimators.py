@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy import sparse
 from sklearn.base import BaseEstimator, clone
-from sklearn.datasets import load_digits, load_iris, make_moons
+from sklearn.datasets import load_diabetes, load_digits, load_iris, make_moons
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.kernel_approximation import Nystroem as RandomNystroem
 from sklearn.kernel_approximation import RBFSampler
@@ -746,3 +746,19 @@ def test_attributes_are_those_of_the_map():
     assert fourier.random_weights_.shape == (4, 3)
     assert fourier.random_offset_.shape == (3,)
     assert isinstance(fourier.gamma_, float)
+
+
+def test_auto_rho_keeps_a_regressor_from_learning_the_noise():
+    x, y = load_diabetes(return_X_y=True)
+    x_train, x_test, y_train, y_test = train_test_split(x / x.std(0), y, random_state=0)
+    auto, tiny = (DiscernelRegressor(20, rho=rho, random_state=0).fit(x_train, y_train) for rho in ("auto", 1e-4))
+    assert auto.score(x_test, y_test) > max(0.3, tiny.score(x_test, y_test) + 0.1)
+    assert auto.transformer_.rho_ == auto.alpha_ >= 0.1
+
+
+def test_auto_rho_is_that_of_generalised_cross_validation_where_training_starts():
+    x, y = load_iris(return_X_y=True)
+    fitted = LearnedNystroem(10, rho="auto", gamma="scale", trainer=Trainer(max_epochs=1), random_state=0).fit(x, y)
+    start = LearnedNystroem(10, criterion=None, gamma="scale", random_state=0).fit(x).feature_map_
+    moments = moments_over(ArraySource(torch.from_numpy(x), Targets.classes(y)), start)
+    assert fitted.rho_ == moments.best_rho(start.gram())

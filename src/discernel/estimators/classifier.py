@@ -48,8 +48,8 @@ class DiscernelClassifier(ClassifierMixin, Predictor):
     gamma : float, array, "scale", "median", "cv" or "learn"
         See `LearnedNystroem`; for "fourier" and "fastfood", whose frequencies carry their own metric, "learn" is
         "scale".
-    rho : float
-        The ridge penalty of the criterion.
+    rho : float or "auto"
+        The ridge penalty of the criterion; see `LearnedNystroem`.
     alpha : float, "gcv" or None
         The penalty of the head: ρ of "ridge", by default that of the criterion, or chosen by generalised
         cross-validation ("gcv", which does not see that the features were learned from the same rows); 1/C of "svm"

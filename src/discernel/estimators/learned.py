@@ -20,7 +20,7 @@ from discernel.estimators.inputs import ROWS, TRAINING_ROWS, Rows, chunks, dense
 from discernel.estimators.progress import Follow, tracked
 from discernel.feature_maps import FeatureMap
 from discernel.targets import Targets
-from discernel.training import Trainer
+from discernel.training import Trainer, moments_over
 
 CRITERIA = ("di", "ls", "ce")
 
@@ -63,7 +63,8 @@ class LearnedMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return self._train(Rows(X, y, targets, weights(X, sample_weight)).counted())
 
     def _check_parameters(self) -> None:
-        checks.positive("rho", self.rho)
+        if not (isinstance(self.rho, str) and self.rho == "auto"):
+            checks.positive("rho", self.rho)
         if self.criterion is not None:
             checks.one_of("criterion", self.criterion, CRITERIA)
         if self.trainer is not None:
@@ -92,19 +93,30 @@ class LearnedMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         feature_map.to(source.features(slice(0, 1))).train()
         self._trained = [name for name, parameter in feature_map.named_parameters() if parameter.requires_grad]
         self.history_ = []
+        if not resume:
+            self.rho_ = self._penalty(feature_map, source)
         if self.criterion is not None:
             trainer = Trainer() if self.trainer is None else self.trainer
-            criterion = make_criterion(self.criterion, self.rho, rows.targets)
+            criterion = make_criterion(self.criterion, self.rho_, rows.targets)
+            plan = trainer.plan(len(source), width(feature_map, source), criterion)
+            if self.rho == "auto" and not isinstance(criterion, CE):
+                criterion.rho = self.rho_ * plan.rows / len(source)  # of the rows of a batch
             epochs = trainer.epochs(feature_map, criterion, source, seed=seed)
             epochs = epochs if follow is None else follow(epochs, feature_map)
             if self.verbose:
-                plan = trainer.plan(len(source), width(feature_map, source), criterion)
                 epochs = tracked(epochs, type(self).__name__, plan.epochs if trainer.schedule == "cosine" else None)
             self.history_ = list(epochs)
         self.n_iter_ = len(self.history_)
         self.feature_map_ = feature_map.cpu().eval().requires_grad_(False)
         self._set_attributes(self.feature_map_)
         return self
+
+    def _penalty(self, feature_map: FeatureMap, source: Source) -> float:
+        """Return ρ, or the best for the features that training starts from, for all the rows."""
+        if not isinstance(self.rho, str):
+            return float(self.rho)
+        gram = feature_map.gram()
+        return moments_over(source, feature_map).best_rho(None if gram is None else gram.detach())
 
     def _as_if_done(self, feature_map: FeatureMap) -> Self:
         """Return this transformer as if its training had ended with the map as it now is."""

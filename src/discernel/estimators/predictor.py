@@ -207,7 +207,7 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if self.alpha == "gcv":
             self.alpha_ = moments.best_rho(gram)
         else:
-            self.alpha_ = float(self.transformer_.rho if self.alpha is None else self.alpha)
+            self.alpha_ = float(self.transformer_.rho_ if self.alpha is None else self.alpha)
         ridge = moments.ridge(self.alpha_, gram)
         return LinearModel(ridge.weights.cpu(), ridge.intercept.cpu())
 

@@ -27,8 +27,9 @@ class DiscernelRegressor(RegressorMixin, Predictor):
         The model on the features.
     gamma : float, array, "scale", "median" or "learn"
         See `LearnedNystroem`.
-    rho : float
-        The ridge penalty of the criterion.
+    rho : float or "auto"
+        The ridge penalty of the criterion; by default the best in generalised cross-validation on the features that
+        training starts from. It is what keeps the features from learning the noise of the targets.
     alpha : float, "gcv" or None
         The penalty of the ridge head; by default ρ.
     trainer : Trainer, optional
@@ -68,7 +69,7 @@ class DiscernelRegressor(RegressorMixin, Predictor):
         feature_map="nystroem",
         head="ridge",
         gamma="learn",
-        rho=1e-4,
+        rho="auto",
         alpha=None,
         trainer=None,
         early_stopping=False,

@@ -49,6 +49,7 @@ VALUES = {
     "n_iter_": int,
     "n_outputs_": int,
     "alpha_": float,
+    "rho_": float,
     "discriminant_information_": float,
     "_temperature": float,
     "_threshold": float,

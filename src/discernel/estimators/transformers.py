@@ -27,8 +27,9 @@ class LearnedNystroem(LearnedMap):
     gamma : float, array, "scale", "median", "cv" or "learn"
         The bandwidth, one number or one per feature; a rule that finds one number; or "learn": one per feature, started
         from "scale" and trained with the landmarks (see `gamma_`). See `discernel.estimators.gamma`.
-    rho : float
-        The ridge penalty of the criterion.
+    rho : float or "auto"
+        The ridge penalty of the criterion, absolute as in the paper; or that which is best for all the rows in
+        generalised cross-validation on the features that training starts from, of which a mini-batch takes its share.
     criterion : {"di", "ls", "ce"} or None
         What the landmarks are trained by; None trains nothing: scikit-learn's Nystroem, or with ``init="kmeans"``
         k-means Nyström.
@@ -51,6 +52,8 @@ class LearnedNystroem(LearnedMap):
         U Σ^(-1/2) of their kernel matrix; φ(x) = k(x, components_) @ normalization_.
     gamma_ : float or ndarray (d,)
         Gamma as found or learned; if learned, large where a feature matters.
+    rho_ : float
+        The ridge penalty.
     history_ : list of EpochRecord
         What is known of each epoch.
     n_iter_ : int
@@ -163,8 +166,9 @@ class LearnedFourier(SpectralMap):
         `discernel.Kernel`, which brings its own gamma.
     gamma : float, array, "scale", "median" or "cv"
         Its bandwidth. ("learn" is for Nyström: trained frequencies carry their own metric.)
-    rho : float
-        The ridge penalty of the criterion.
+    rho : float or "auto"
+        The ridge penalty of the criterion, absolute as in the paper; or that which is best for all the rows in
+        generalised cross-validation on the features that training starts from, of which a mini-batch takes its share.
     criterion : {"di", "ls", "ce"} or None
         What the frequencies are trained by; None trains nothing: scikit-learn's RBFSampler.
     trainer : Trainer, optional
@@ -184,6 +188,8 @@ class LearnedFourier(SpectralMap):
         The phases.
     gamma_ : float or ndarray (d,)
         The bandwidth that the frequencies started from.
+    rho_ : float
+        The ridge penalty.
     history_ : list of EpochRecord
         What is known of each epoch.
     n_iter_ : int
@@ -228,6 +234,8 @@ class LearnedFastfood(SpectralMap):
         The trained map.
     gamma_ : float or ndarray (d,)
         The bandwidth that the frequencies started from.
+    rho_ : float
+        The ridge penalty.
     history_ : list of EpochRecord
         What is known of each epoch.
     n_iter_ : int
@@ -259,6 +267,8 @@ class LearnedFeatures(LearnedMap):
     ----------
     feature_map_ : FeatureMap
         The trained map.
+    rho_ : float
+        The ridge penalty.
     history_ : list of EpochRecord
         What is known of each epoch.
     n_iter_ : int
