@@ -31,5 +31,5 @@ def report(tables: Path, out: Path) -> list[Path]:
     frame = table.read_all(tables)
     paths = figures.draw(frame, out / "images" / "reproduction")
     paths.append(out / "reproduction.md")
-    page.write(frame, paths[-1], "images/reproduction", GAMMAS, tables / "notes.json")
+    page.write(frame, paths[-1], "images/reproduction", GAMMAS)
     return paths
