@@ -129,8 +129,8 @@ def _model(job: Job, data: Problem, max_epochs: int | None) -> Result:
 
 @cache
 def versions() -> str:
-    """Return the versions of what computes, and the commit that this clone is at."""
-    root = Path(__file__).parents[1]
-    git = subprocess.run(["git", "-C", root, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    """Return the versions of what computes, and the last commit that changed the library."""
+    command = ["git", "-C", str(Path(__file__).parents[1]), "log", "-1", "--format=%h", "--", "src/discernel"]
+    git = subprocess.run(command, capture_output=True, text=True)
     found = [f"{name}={version(name)}" for name in PACKAGES]
     return " ".join([*found, f"commit={git.stdout.strip() or 'unknown'}"])

@@ -64,7 +64,7 @@ at least three seeds have; Student's t over the seeds tests whether it lies wher
 says "consistently" (the first two claims). Otherwise there are not enough seeds: fewer than three, or too few to
 decide."""
 
-CHECKED = """- That both methods start from the same map and that a row comes out again: `tests/test_experiments.py` has both.
+CHECKED = """- That both methods start from the same map, and that a row comes out again (`tests/test_experiments.py`).
 - That the SVM has converged: its accuracy is that of scikit-learn's LinearSVC (in the same tests).
 - What the rule for stopping does to errors: it looks at the relative change of the criterion, which is a different
   quantity for DI, LS and CE, so that they stop after different numbers of epochs. With the same number of steps for all
