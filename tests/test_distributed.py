@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import torch.distributed as dist
@@ -28,6 +29,7 @@ from discernel import (
     RandomFourier,
     Targets,
     Trainer,
+    load,
     moments_over,
 )
 from discernel.data import Shard
@@ -208,24 +210,40 @@ with processes(timeout=60):
 """
 
 
-def torchrun(folder: Path, mode: str) -> np.ndarray:
-    folder.mkdir()
-    script = folder / "script.py"
-    script.write_text(SCRIPT)
+def torchrun(*arguments) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     environment = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [*command, "--max-restarts", "2", str(script), str(folder), mode],
+        [*command, "--max-restarts", "2", *map(str, arguments)],
         env=os.environ | environment,
         capture_output=True,
         text=True,
         timeout=300,
     )
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+def run_script(folder: Path, mode: str) -> np.ndarray:
+    folder.mkdir()
+    script = folder / "script.py"
+    script.write_text(SCRIPT)
+    torchrun(script, folder, mode)
     return np.load(folder / "result.npy")
 
 
 def test_a_killed_process_is_started_again_and_the_result_is_the_same(tmp_path):
-    undisturbed, killed = torchrun(tmp_path / "a", "run"), torchrun(tmp_path / "b", "kill")
+    undisturbed, killed = run_script(tmp_path / "a", "run"), run_script(tmp_path / "b", "kill")
     assert (tmp_path / "b" / "killed").exists()
     np.testing.assert_array_equal(killed, undisturbed)
+
+
+def test_the_command_line_fits_under_torchrun(tmp_path):
+    x, y = load_iris(return_X_y=True)
+    table = tmp_path / "iris.csv"
+    pd.DataFrame(x, columns=list("abcd")).assign(species=y).to_csv(table, index=False)
+    fit = ["fit", table, "-t", "species", "-J", "10", "--epochs", "3", "--head", "svm", "--out"]
+    torchrun("-m", "discernel", *fit, tmp_path / "two.safetensors")
+    subprocess.run([sys.executable, "-m", "discernel", *map(str, fit), tmp_path / "one.safetensors"], check=True)
+    one, two = (load(tmp_path / f"{name}.safetensors") for name in ("one", "two"))
+    np.testing.assert_allclose(two.transformer_.components_, one.transformer_.components_, rtol=1e-3, atol=1e-3)
+    assert not list(tmp_path.glob("*.checkpoint"))

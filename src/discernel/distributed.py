@@ -43,6 +43,16 @@ def processes(timeout: float = TIMEOUT) -> Iterator[None]:
         dist.destroy_process_group()
 
 
+def first() -> bool:
+    """Return whether this process is the one to write and to speak, also before it has joined the others."""
+    return int(os.environ.get("RANK", "0")) == 0 if "TORCHELASTIC_RUN_ID" in os.environ else rank() == 0
+
+
+def restarted() -> bool:
+    """Return whether `torchrun` has started the processes again, because one of them was lost."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
 def rank() -> int:
     """Return the number of this process among those that train together; zero if it is alone."""
     return dist.get_rank() if size() > 1 else 0

@@ -106,22 +106,29 @@ def fit(
       discernel fit train.csv -t price --task regression -J 500
       discernel fit train.csv -t species --report report.html --test test.csv
       discernel fit 'year=*/*.parquet' -t label --head svm -o label.safetensors
+      torchrun --nproc-per-node 2 -m discernel fit train.parquet -t label
     """
-    screen, started = console(quiet or as_json), time.perf_counter()
+    from discernel.distributed import first, processes, restarted
+
+    screen, started = console(quiet or as_json or not first()), time.perf_counter()
     checkpoint = out.with_name(f"{out.name}.checkpoint")
     if resume and not checkpoint.is_file():
         raise ValueError(f"there is nothing to resume: {checkpoint} does not exist; run the command without --resume")
     if not out.absolute().parent.is_dir():
         raise ValueError(f"the folder of {out} does not exist: make it first")
-    if not resume:
+    if not resume and not restarted():
         checkpoint.unlink(missing_ok=True)
-    source = _source(screen, data, target, task, features, weight, categorical, scaling, missing)
-    model = _estimator(source, components, map, head, early_stopping, seed)
-    try:
-        _train(screen, model, source, epochs, checkpoint)
-    except KeyboardInterrupt:
-        typer.echo(_how_to_resume(checkpoint), err=True)
-        raise typer.Exit(STOPPED) from None
+    with processes():
+        source = _source(screen, data, target, task, features, weight, categorical, scaling, missing)
+        model = _estimator(source, components, map, head, early_stopping, seed)
+        try:
+            _train(screen, model, source, epochs, checkpoint)
+        except KeyboardInterrupt:
+            if first():
+                typer.echo(_how_to_resume(checkpoint), err=True)
+            raise typer.Exit(STOPPED) from None
+    if not first():
+        return
     _keep(model, target, out)
     checkpoint.unlink(missing_ok=True)
     facts = _facts(model, source, out, time.perf_counter() - started)
