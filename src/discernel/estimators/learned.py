@@ -2,7 +2,8 @@
 
 import copy
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -20,7 +21,7 @@ from discernel.estimators.inputs import ROWS, TRAINING_ROWS, Rows, chunks, dense
 from discernel.estimators.progress import Follow, tracked
 from discernel.feature_maps import FeatureMap
 from discernel.targets import Targets
-from discernel.training import Trainer, moments_over
+from discernel.training import Plan, Trainer, moments_over
 
 CRITERIA = ("di", "ls", "ce")
 
@@ -77,10 +78,10 @@ class LearnedMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         gamma = getattr(self, "gamma", None)
         return self.criterion is not None or (isinstance(gamma, str) and gamma == "cv")
 
-    def _train(self, rows: Rows, *, resume: bool = False, follow: Follow | None = None):
+    def _train(self, rows: Rows, *, resume: bool = False, trainer: Trainer | None = None, follow: Follow | None = None):
         """Train on validated rows; what happens between epochs is what `follow` makes of them.
 
-        If `resume`, go on from the map that the last fit has left here.
+        If `resume`, go on from the map that the last fit has left here. A `trainer` is taken instead of its own.
         """
         source = rows.source(self._device())
         seed = agreed(int(check_random_state(self.random_state).randint(2**31 - 1)))
@@ -96,9 +97,9 @@ class LearnedMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         if not resume:
             self.rho_ = self._penalty(feature_map, source)
         if self.criterion is not None:
-            trainer = Trainer() if self.trainer is None else self.trainer
+            trainer = trainer or self._trainer()
             criterion = make_criterion(self.criterion, self.rho_, rows.targets)
-            plan = trainer.plan(len(source), width(feature_map, source), criterion)
+            plan = trainer.plan(len(source), width(feature_map, source.features(slice(0, 1))), criterion)
             if self.rho == "auto" and not isinstance(criterion, CE):
                 criterion.rho = self.rho_ * plan.rows / len(source)  # of the rows of a batch
             epochs = trainer.epochs(feature_map, criterion, source, seed=seed)
@@ -117,6 +118,20 @@ class LearnedMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             return float(self.rho)
         gram = feature_map.gram()
         return moments_over(source, feature_map).best_rho(None if gram is None else gram.detach())
+
+    def _trainer(self) -> Trainer:
+        return Trainer() if self.trainer is None else self.trainer
+
+    def _plan(self, targets: Targets) -> Callable[[int], Plan]:
+        """Return how the map, as it now is, is trained on so many rows."""
+        criterion = make_criterion(self.criterion or "di", self.rho_, targets)
+        row = torch.zeros(1, self.n_features_in_, dtype=self._dtype())
+        return partial(self._trainer().plan, n_components=width(self.feature_map_, row), criterion=criterion)
+
+    @property
+    def _complete(self) -> bool:
+        """Whether the map has as many components as it was to have."""
+        return True
 
     def _as_if_done(self, feature_map: FeatureMap) -> Self:
         """Return this transformer as if its training had ended with the map as it now is."""
@@ -179,8 +194,8 @@ def make_criterion(name: str, rho: float, targets: Targets) -> Criterion:
     return CE(independent=targets.kind == "labels") if name == "ce" else {"di": DI, "ls": LS}[name](rho)
 
 
-def width(feature_map: FeatureMap, source: Source) -> int:
+def width(feature_map: FeatureMap, row: Tensor) -> int:
     """Return the number of columns of the basis."""
     still = copy.deepcopy(feature_map).eval()  # a module in training may learn from a row that is merely shown to it
     with torch.no_grad():
-        return still.basis(source.features(slice(0, 1))).shape[1]
+        return still.basis(row).shape[1]

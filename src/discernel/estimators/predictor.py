@@ -19,11 +19,12 @@ from discernel.distributed import agreed
 from discernel.estimators.inputs import ROWS, TRAINING_ROWS, Rows, weights
 from discernel.estimators.learned import LearnedMap
 from discernel.estimators.progress import scored, until_stale
+from discernel.estimators.stream import Stream, next_trainer
 from discernel.estimators.transformers import LearnedFastfood, LearnedFourier, LearnedNystroem
 from discernel.feature_maps import FeatureMap
 from discernel.heads import LinearModel
 from discernel.targets import Targets
-from discernel.training import EpochRecord, moments_over
+from discernel.training import EpochRecord, Trainer, moments_over
 
 KINDS: dict[str, Any] = {"nystroem": LearnedNystroem, "fourier": LearnedFourier, "fastfood": LearnedFastfood}
 HEAD_ROWS = 20_000  # that a head other than ridge is fitted on to be scored after an epoch
@@ -43,6 +44,10 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     @abstractmethod
     def _learn_targets(self, y: np.ndarray) -> None:
         """Remember which targets there are."""
+
+    @abstractmethod
+    def _declare(self, y: np.ndarray, classes: Any, begins: bool) -> None:
+        """Remember, if a stream begins, which targets there will be; refuse others later."""
 
     @abstractmethod
     def _targets(self, y: np.ndarray) -> Targets:
@@ -72,7 +77,34 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         X, y = self._read(X, y, reset=not self._warm, rows=TRAINING_ROWS)
         self._learn_targets(y)
         rows = self._rows(X, y, sample_weight)
-        return self._learn(rows, self._held_out(X_val, y_val, sample_weight_val), resume=self._warm)
+        held_out = self._held_out(X_val, y_val, sample_weight_val)
+        for name in ("_stream", "n_samples_seen_"):  # of `partial_fit`
+            self.__dict__.pop(name, None)
+        return self._learn(rows, held_out, resume=self._warm)
+
+    def _go_on(self, X, y, sample_weight, classes=None):
+        """Learn from a batch, and from the rows that are remembered of those before."""
+        self._check_parameters()
+        if self.early_stopping:
+            raise ValueError("partial_fit holds no rows out: set early_stopping=False")
+        begins, fitted = not hasattr(self, "_stream"), hasattr(self, "transformer_")
+        if fitted:
+            self._check_continues(self._transformer(seed=0))
+        X, y = self._read(X, y, reset=not fitted, rows=TRAINING_ROWS if begins else ROWS)
+        self._declare(y, classes, begins)
+        self._targets(y)  # raises an error if they are others than before
+        stream = Stream(X, y, weights(X, sample_weight), len(y))
+        stream = stream if begins else self._stream.joined(stream)
+        rows = self._rows(stream.X, stream.y, stream.weight)
+        resume, trainer = fitted and self.transformer_._complete, None
+        if resume and not begins:
+            trainer = next_trainer(self.transformer_._trainer(), stream, self.transformer_._plan(rows.targets))
+        self._learn(rows, None, resume=resume, trainer=trainer, offset=0 if begins else stream.seen)
+        plan = self.transformer_._plan(rows.targets)(len(rows.targets))
+        stream = stream._replace(steps=stream.steps * resume + plan.steps * self.transformer_.n_iter_)
+        self._stream = stream.remembered(len(y), np.random.default_rng([self._seed(), stream.seen]))
+        self.n_samples_seen_ = stream.seen
+        return self
 
     def _check_parameters(self) -> None:
         checks.boolean("early_stopping", self.early_stopping)
@@ -117,17 +149,23 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         X_val, y_val = self._read(X_val, y_val, reset=False, rows=ROWS)
         return self._rows(X_val, y_val, sample_weight_val)
 
-    def _learn(self, rows: Rows, held_out: Rows | None, *, resume: bool):
-        """Learn the features, then the head."""
-        seed = agreed(int(check_random_state(self.random_state).randint(2**31 - 1)))
-        train = rows
+    def _seed(self) -> int:
+        return agreed(int(check_random_state(self.random_state).randint(2**31 - 1)))
+
+    def _learn(
+        self, rows: Rows, held_out: Rows | None, *, resume: bool, trainer: Trainer | None = None, offset: int = 0
+    ):
+        """Learn the features, then the head; the offset is to have other mini-batches in each of many calls."""
+        seed, train = (self._seed() + offset) % (2**31 - 1), rows
         if held_out is None and self.early_stopping:
             train, held_out = self._split(rows, seed)
-        self._fit_map(train, held_out, seed, resume)
+        self._fit_map(train, held_out, seed, resume, trainer)
         self._fit_head(rows)
         return self
 
-    def _fit_map(self, rows: Rows, held_out: Rows | None, seed: int, resume: bool) -> None:
+    def _fit_map(
+        self, rows: Rows, held_out: Rows | None, seed: int, resume: bool, trainer: Trainer | None = None
+    ) -> None:
         """Learn the features, until rows that are held out are no longer predicted better."""
         transformer, before = self._transformer(seed), self.history_ if resume else []
         if resume:
@@ -143,7 +181,7 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             epochs = scored(epochs, feature_map, self._scorer(transformer, rows, held_out))
             return until_stale(epochs, feature_map, self.n_iter_no_change)
 
-        self.transformer_ = transformer._train(self._of_map(rows), resume=resume, follow=follow)
+        self.transformer_ = transformer._train(self._of_map(rows), resume=resume, trainer=trainer, follow=follow)
         self.history_ = [*before, *(dataclasses.replace(r, epoch=r.epoch + len(before)) for r in transformer.history_)]
         self.n_iter_ = len(self.history_)
 
@@ -198,7 +236,7 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         ):
             here, there = of(transformer), of(self.transformer_)
             if here != there:
-                raise ValueError(f"warm_start goes on from the last fit, whose {what} is {there}, but now it is {here}")
+                raise ValueError(f"training goes on from the last fit, whose {what} is {there}, but now it is {here}")
 
     def _ridge(self, source: Source) -> LinearModel:
         """Fit the exact ridge head on the basis in one pass; its ρ that of the criterion unless `alpha` says."""

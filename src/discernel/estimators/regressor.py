@@ -95,6 +95,24 @@ class DiscernelRegressor(RegressorMixin, Predictor):
         self.device = device
         self.verbose = verbose
 
+    def partial_fit(self, X, y, sample_weight=None):
+        """Learn from one more batch of a stream; see `DiscernelClassifier.partial_fit`.
+
+        Parameters
+        ----------
+        X : array, data frame or CSR matrix (n, d)
+            The batch.
+        y : array (n,) or (n, L)
+            One or many targets.
+        sample_weight : array (n,), optional
+            How often each row counts.
+        """
+        return self._go_on(X, y, sample_weight)
+
+    def _declare(self, y, classes, begins):
+        if begins:
+            self._learn_targets(y)
+
     def _read(self, X, y, *, reset, rows):
         return validate_data(self, X, y, reset=reset, multi_output=True, y_numeric=True, **rows)
 

@@ -48,6 +48,7 @@ VALUES = {
     "n_features_in_": int,
     "n_iter_": int,
     "n_outputs_": int,
+    "n_samples_seen_": int,
     "alpha_": float,
     "rho_": float,
     "discriminant_information_": float,
@@ -66,7 +67,7 @@ def save(estimator: LearnedMap | Predictor | DiscriminantAnalysis, path: str | o
     """Write a fitted estimator to one file, without pickle; `load` reads it again, with identical predictions.
 
     Whatever has no description but code (a module, a scikit-learn head) cannot be saved so: use joblib for those. A
-    RandomState as `random_state` is not kept.
+    RandomState as `random_state` is not kept, nor are the rows that `partial_fit` remembers.
     """
     arrays, meta = _describe(estimator)
     # Files keep rows together. The layout of a matrix decides how its products are rounded, so it is kept as well.

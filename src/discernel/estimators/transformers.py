@@ -107,6 +107,10 @@ class LearnedNystroem(LearnedMap):
         count = min(self.n_components, n_distinct)
         return Nystroem(choose_landmarks(x, count, self.init, generator, weight), kernel)
 
+    @property
+    def _complete(self):
+        return len(self.components_) == self.n_components
+
     def _set_attributes(self, feature_map):
         super()._set_attributes(feature_map)
         self.components_ = feature_map.landmarks.numpy()
