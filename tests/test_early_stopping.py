@@ -81,7 +81,7 @@ def test_the_validation_score_of_a_regressor_is_that_of_its_head_on_rows_held_ou
     seed = int(np.random.RandomState(0).randint(2**31 - 1))
     train, rest = train_test_split(np.arange(200), test_size=0.3, random_state=seed)
     phi = model.transform(x)
-    ridge = SklearnRidge(1e-4).fit(phi[train], y[train])
+    ridge = SklearnRidge(model.alpha_).fit(phi[train], y[train])
     assert scores(model) == [pytest.approx(ridge.score(phi[rest], y[rest]), abs=1e-4)]
     assert scores(stopped(1, early_stopping=False)) == [None]
 
