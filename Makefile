@@ -7,7 +7,7 @@ READY := .venv/.ready
 install = PIP_CONSTRAINT=$(2) PIP_BUILD_CONSTRAINT=$(2) $(1)/bin/python -m pip install --quiet \
 	--disable-pip-version-check --editable ".[dev]"
 
-.PHONY: demo test test-slow test-oldest test-newest reproduce-quick lint audit clean always
+.PHONY: demo test test-slow test-oldest test-newest reproduce-quick bench lint audit clean always
 
 # The README's picture and the table behind it.
 docs/images/accuracies.png: $(READY)
@@ -33,6 +33,11 @@ reproduce-quick: $(READY)
 	rm -rf build/reproduce
 	$(PY) -m discernel reproduce $(QUICK) --quick --out build/reproduce
 	$(PY) -m discernel reproduce $(QUICK) --quick --schedule fast --out build/reproduce
+
+# The quick benchmarks: a step beside its arithmetic, and the default schedule beside the paper's.
+bench: $(READY)
+	$(PY) benchmarks/step.py
+	$(PY) benchmarks/time_to_quality.py --data digits --components 50 --out benchmarks/results/time_to_quality_digits.json
 
 lint: $(READY)
 	$(PY) -m ruff check .
