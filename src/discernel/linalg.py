@@ -1,7 +1,8 @@
 """The linear algebra of kernel learning: a symmetric product, a solve that never fails, an inverse square root.
 
-Everything here is computed in float64, whatever the precision of the data: the scatter of float32 kernel features is
-too ill-conditioned for float32, while its Cholesky factor in float64 agrees with the pseudo-inverse to 1e-4 or better.
+Solutions are in float64, whatever the precision of the data: the scatter of float32 kernel features is often too
+ill-conditioned for float32, while its Cholesky factor in float64 agrees with the pseudo-inverse to 1e-4 or better. A
+factor in float32 (`single_solver`) is for where a residual in float64 shows that it was enough.
 """
 
 import logging
