@@ -1,6 +1,8 @@
 """The picture of the house in CONTRIBUTING.md: which module may know which, and what none of them may do."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,7 +24,7 @@ FLOORS = (
     {"export", "plots", "evaluation"},
     {"report"},
     {"demo"},
-    {"cli"},
+    {"cli", "public"},
     {"__init__", "__main__"},
 )
 FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names}
@@ -103,6 +105,40 @@ def test_only_the_command_line_prints(path):
     assert module_of(path) == "cli" or not printing
 
 
-def test_the_public_names_are_there():
-    assert all(hasattr(discernel, name) for name in discernel.__all__)
+def test_the_public_names_are_those_that_are_imported():
+    from discernel import public
+
+    assert {name for name in vars(public) if not name.startswith("__")} == set(discernel.__all__)
     assert len(set(discernel.__all__)) == len(discernel.__all__)
+    assert all(getattr(discernel, name) is getattr(public, name) for name in discernel.__all__)
+    assert set(discernel.__all__) <= set(dir(discernel))
+    with pytest.raises(AttributeError, match="no attribute 'Nystrom'"):
+        discernel.Nystrom  # noqa: B018
+
+
+def test_type_checkers_see_the_public_names(tmp_path):
+    pytest.importorskip("pyrefly")
+    (tmp_path / "wrong.py").write_text("from discernel import RBF\n\nkernel: int = RBF(1.0)\n")
+    told = run("-m", "pyrefly", "check", "wrong.py", "--config", ROOT.parents[1] / "pyproject.toml", folder=tmp_path)
+    assert "`RBF` is not assignable to `int`" in told
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["fit", "--help"], ["version"]], ids=" ".join)
+def test_the_command_line_is_quick_to_say_what_it_can(arguments):
+    """What takes seconds to import is not imported for it."""
+    assert run("-c", QUICKLY, *arguments).splitlines()[-1] == "[]"
+
+
+QUICKLY = """
+import sys
+from discernel.cli import main
+try:
+    main()
+finally:
+    print(sorted({name.split('.')[0] for name in sys.modules} & {'torch', 'sklearn', 'numpy', 'scipy', 'pyarrow'}))
+"""
+
+
+def run(*arguments, folder=None):
+    """Return what a Python of its own prints."""
+    return subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True).stdout

@@ -1,31 +1,11 @@
 """Discernel learns kernels: a few hundred trained kernel features instead of thousands of random ones."""
 
-from discernel.criteria import CE, DI, LS, Criterion, discriminant_information
-from discernel.data import ArraySource, Source, SparseSource
-from discernel.estimators import (
-    DCA,
-    DiscernelClassifier,
-    DiscernelRegressor,
-    KernelDCA,
-    KernelDiscriminantAnalysis,
-    LearnedFastfood,
-    LearnedFeatures,
-    LearnedFourier,
-    LearnedNystroem,
-    feature_importance,
-    load,
-    save,
-)
-from discernel.export import export_onnx
-from discernel.feature_maps import Fastfood, FeatureMap, ModuleMap, Nystroem, RandomFourier
-from discernel.kernels import RBF, Cauchy, Kernel, Laplacian, Linear, Matern, Polynomial, make_kernel
-from discernel.landmarks import choose_landmarks
-from discernel.moments import Moments, Ridge
-from discernel.preprocessing import Preprocessing
-from discernel.tables import TableSource
-from discernel.targets import Targets
-from discernel.training import DivergenceWarning, EpochRecord, Trainer, moments_over
-from discernel.two_sample import TwoSampleTest, two_sample_test
+# ruff: noqa: F403, F405
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from discernel.public import *
 
 __version__ = "0.1.0"
 
@@ -77,3 +57,16 @@ __all__ = [
     "save",
     "two_sample_test",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Return a public name; torch and scikit-learn are imported only now, so that the command line is quick."""
+    if name not in __all__:
+        raise AttributeError(f"module 'discernel' has no attribute {name!r}")
+    from discernel import public
+
+    return getattr(public, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
