@@ -8,7 +8,7 @@ import torch
 from scipy import sparse
 
 from discernel import ArraySource, Targets, data
-from discernel.data import SparseSource, shuffled
+from discernel.data import SparseSource, View, shuffled
 
 
 def seeded(seed=0):
@@ -254,3 +254,31 @@ def test_a_memory_mapped_file_gives_the_batches_of_the_array(small_loads, tmp_pa
         for expected, batch in zip(*drawn, strict=True):
             torch.testing.assert_close(tuple(batch), tuple(expected), rtol=0, atol=0)
     assert mapped.fingerprint() == ArraySource(torch.from_numpy(x), targets).fingerprint()
+
+
+@pytest.mark.parametrize("make", [source, streamed], ids=["array", "streamed"])
+@pytest.mark.parametrize("generator", [None, 0], ids=["in order", "drawn"])
+def test_a_view_is_a_source_of_some_rows(small_loads, make, generator):
+    index = torch.randperm(240, generator=seeded())[:200]
+    whole, plain = make(240, weighted=True), source(240, weighted=True)
+    view = View(whole, index)
+    expected = ArraySource(plain.x[index], Targets.values(plain.x[index].numpy()), plain.sample_weight[index])
+    pairs = zip(*(s.batches(7, None if generator is None else seeded()) for s in (view, expected)), strict=True)
+    for batch, other in pairs:
+        torch.testing.assert_close(tuple(batch), tuple(other), rtol=0, atol=0)
+    assert view.fingerprint() == expected.fingerprint()
+    assert view.streams == whole.streams
+
+
+def test_a_view_may_have_other_targets_and_weights():
+    whole = source(weighted=True)
+    targets, weight = Targets.classes(np.arange(23) % 2), torch.full((23,), 2.0)
+    batch = View(whole, targets=targets, sample_weight=weight).rows(slice(3, 9))
+    assert torch.equal(batch.x, whole.x[3:9])
+    assert torch.equal(batch.targets, targets[3:9].double())
+    assert torch.equal(batch.sample_weight, weight[3:9].double())
+    assert torch.equal(View(whole).rows(slice(3, 9)).sample_weight, whole.sample_weight[3:9])
+    view = View(View(whole, torch.tensor([5, 1, 3])), torch.tensor([2, 0]))
+    assert view.rows(slice(None)).targets.flatten().tolist() == [3, 5]
+    with pytest.raises(ValueError, match="targets must have 3 rows"):
+        View(whole, torch.tensor([5, 1, 3]), targets=targets)

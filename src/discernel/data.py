@@ -46,6 +46,8 @@ class Source(ABC):
     rank: int = 0  # of this process
     ranks: int = 1  # how many processes share the rows
     total: Callable[[Tensor], Tensor] = staticmethod(unchanged)  # makes a sum over this process's rows one over all
+    has_targets: bool = True  # or only stand-ins for them
+    preprocessing: Any = None  # what has made the features of a table, a `Preprocessing`
 
     @abstractmethod
     def features(self, index) -> Tensor:
@@ -60,6 +62,16 @@ class Source(ABC):
 
     def __len__(self) -> int:
         return len(self.targets)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many rows of how many numbers, as an array has it."""
+        return len(self), self.width
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The precision of the features, as an array has it."""
+        return torch.empty(0, dtype=self.targets.dtype).numpy().dtype
 
     def rows(self, index) -> Batch:
         """Return the rows at `index`, an index tensor or a slice."""
@@ -201,6 +213,52 @@ def as_tensor(x: np.ndarray) -> Tensor:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable")
         return torch.from_numpy(np.asarray(x) if all(stride > 0 for stride in x.strides) else x.copy())
+
+
+class View(Source):
+    """Rows of another source: some of them, or with other targets and weights, or on another device.
+
+    Parameters
+    ----------
+    whole : Source
+        Where the rows are.
+    index : Tensor, optional
+        Which of them, in which order; by default all.
+    targets : Targets, optional
+        What is to be predicted of these rows, if not what was of the others.
+    sample_weight : Tensor, optional
+        How often each of them counts, if it is not to be as often as before.
+    device : torch.device or str, optional
+        Where batches are put.
+    """
+
+    def __init__(
+        self,
+        whole: Source,
+        index: Tensor | None = None,
+        targets: Targets | None = None,
+        sample_weight: Tensor | None = None,
+        device: torch.device | str | None = None,
+    ):
+        self.whole, self.index, self.device = whole, index, device
+        for name in ("streams", "has_targets", "preprocessing"):
+            setattr(self, name, getattr(whole, name))
+        if targets is None:
+            targets = whole.targets if index is None else whole.targets.take(index)
+        if sample_weight is None and whole.sample_weight is not None:
+            sample_weight = whole.sample_weight if index is None else whole.sample_weight[index]
+        n_rows = len(whole) if index is None else len(index)
+        self._keep(targets, sample_weight, n_rows, self.features(slice(0, 1)))
+
+    def features(self, index) -> Tensor:
+        """Return the features of the rows at `index` of this view."""
+        return self.whole.features(index if self.index is None else self.index[index]).to(self.device)
+
+    def _stored(self, index):
+        return self.whole._stored(index if self.index is None else self.index[index].numpy())
+
+    def _unpacked(self, stored):
+        return self.whole._unpacked(stored).to(self.device)
 
 
 class SparseSource(Source):

@@ -108,6 +108,7 @@ class TableSource(Source):
         self.device = device
         self.stored = keep(self._encoded(table, aside), cache, np.inf if table.in_memory else IN_MEMORY)
         self.streams = isinstance(self.stored, MatrixFile)
+        self.has_targets = bool(targets)
         made, sample_weight = aside.targets(len(self.stored)), aside.weights()
         self._keep(made, sample_weight, len(self.stored), self.features(slice(0, 1)))
 

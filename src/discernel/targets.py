@@ -94,6 +94,27 @@ class Targets:
         scale = None if self.scale is None else self.scale.to(like)
         return replace(self, data=self.data.to(like.device), scale=scale, dtype=like.dtype)
 
+    def take(self, rows: Tensor) -> "Targets":
+        """Return the targets of some of the rows."""
+        return replace(self, data=self.data[rows.to(self.data.device)])
+
+    def among(self, known: np.ndarray) -> "Targets":
+        """Return the same classes as columns of all the `known` ones, in their order."""
+        names = np.asarray(self.names)
+        if np.array_equal(names, known):
+            return self
+        places = torch.from_numpy(_positions(names, known)).to(self.data.device)
+        return replace(self, data=places[self.data.long()], n_targets=len(known), names=known)
+
+    def raw(self, rows: Any = slice(None)) -> np.ndarray:
+        """Return y: the class of each row, the indicators of its labels, or its values, (n,) if it has one."""
+        data = self.data[rows].cpu().numpy()
+        if self.names is not None:
+            return self.names[data]
+        if self.kind == "labels":
+            return data.astype(np.int64)
+        return data[:, 0] if self.n_targets == 1 else data
+
     def __len__(self) -> int:
         return len(self.data)
 
