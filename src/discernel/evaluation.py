@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from sklearn import metrics
 
 from discernel.data import Source
 from discernel.estimators import DiscernelClassifier, DiscernelRegressor
-from discernel.targets import Targets
 
 ROWS = 2**14  # that are predicted at a time
 
@@ -23,30 +23,18 @@ class Said(NamedTuple):
 
 def batches(source: Source, advance: Callable[[int], None] = lambda rows: None) -> Iterator[np.ndarray]:
     """Yield the features of all rows of a source in their order, telling `advance` how many have been dealt with."""
-    for start in range(0, len(source), ROWS):
-        x = source.features(slice(start, start + ROWS)).cpu().numpy()
+    for batch in source.batches(ROWS):
+        x = batch.x.cpu().numpy()
         yield x
         advance(len(x))
 
 
-def truth(targets: Targets) -> np.ndarray:
-    """Return targets as they were given: classes, an indicator matrix of labels, or numbers."""
-    if targets.names is not None:
-        return targets.names[targets.data.cpu().numpy()]
-    values = targets.data.cpu().numpy()
-    if targets.kind == "labels":
-        return values.astype(int)
-    return values[:, 0] if values.shape[1] == 1 else values
-
-
 def rows_of(source: Source, most: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the features and targets of rows of a source, evenly spaced if there are more than `most`."""
-    y = truth(source.targets)
     if len(source) <= most:
-        return np.concatenate(list(batches(source))), y
-    index = np.arange(most) * len(source) // most
-    parts = [source.features(part).cpu().numpy() for part in np.array_split(index, 1 + most // 2**14)]
-    return np.concatenate(parts), y[index]
+        return np.concatenate(list(batches(source))), source.targets.raw()
+    index = torch.arange(most) * len(source) // most
+    return source.features(index).cpu().numpy(), source.targets.raw(index)
 
 
 def say(
@@ -59,7 +47,7 @@ def say(
         if hasattr(model, "predict_proba"):
             probabilities.append(model.predict_proba(x))
     both = np.concatenate(predicted), np.concatenate(probabilities) if probabilities else None
-    return Said(truth(source.targets), *both)
+    return Said(source.targets.raw(), *both)
 
 
 def scores(said: Said, classes: np.ndarray | None) -> dict[str, float]:

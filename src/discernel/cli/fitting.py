@@ -178,18 +178,9 @@ def _train(screen, model, source, epochs: int | None, checkpoint: Path) -> None:
 
     trainer = Trainer() if epochs is None else Trainer(max_epochs=epochs)
     model.set_params(trainer=Watched(**trainer.get_params()).watched(screen, checkpoint))
-    _fit(model, source)
+    model.fit(source)
     for part in (model, model.transformer_):
         part.set_params(trainer=None if epochs is None else trainer)
-
-
-def _fit(model, source) -> None:
-    from discernel.evaluation import rows_of
-
-    x, y = rows_of(source, len(source))
-    weight = source.sample_weight
-    model.fit(x, y, None if weight is None else weight.numpy())
-    model.preprocessing_ = source.preprocessing
 
 
 def _keep(model, target: list[str], out: Path) -> None:

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from discernel.data import Source
 from discernel.estimators.inputs import dense, weights
 from discernel.estimators.predictor import Predictor
+from discernel.estimators.sources import truth, weight_of
 from discernel.heads import LinearModel, fit_linear, sum_of_variances, temperature
 from discernel.targets import Targets
 
@@ -108,6 +109,7 @@ class DiscernelClassifier(ClassifierMixin, Predictor):
 
     _heads = ("ridge", "svm", "softmax")
     _suits = staticmethod(is_classifier)
+    _kinds = ("classes", "labels")
 
     def __init__(
         self,
@@ -193,11 +195,18 @@ class DiscernelClassifier(ClassifierMixin, Predictor):
         self._multilabel = y.ndim == 2
 
     def _targets(self, y):
-        here, there = (y.shape[1] if y.ndim == 2 else 0), (len(self.classes_) if self._multilabel else 0)
+        self._check_labels(y.shape[1] if y.ndim == 2 else 0)
+        return Targets.labels(y) if self._multilabel else Targets.classes(y, names=self.classes_)
+
+    def _known(self, targets):
+        self._check_labels(targets.n_targets if targets.kind == "labels" else 0)
+        return targets if self._multilabel else targets.among(self.classes_)
+
+    def _check_labels(self, here: int) -> None:
+        there = len(self.classes_) if self._multilabel else 0
         if here != there:
             kinds = (f"an indicator matrix of {n} labels" if n else "one class for each row" for n in (there, here))
             raise ValueError("y must be {}, as it was before; got {}".format(*kinds))
-        return Targets.labels(y) if self._multilabel else Targets.classes(y, names=self.classes_)
 
     def _fit_head(self, rows):
         if not isinstance(self.head, str):
@@ -214,6 +223,16 @@ class DiscernelClassifier(ClassifierMixin, Predictor):
             return weight
         by_class = compute_sample_weight(self.class_weight, y).astype(X.dtype)
         return by_class if weight is None else by_class * weight
+
+    def _source_weights(self, source):
+        targets = source.targets
+        if self.class_weight is None or targets.kind != "classes":
+            return self._weights(source, None if self.class_weight is None else targets.raw(), weight_of(source))
+        by_code = self.class_weight  # whose keys are names of classes, or "balanced"
+        if not isinstance(by_code, str):
+            by_code = {code: by_code[name] for code, name in enumerate(targets.names.tolist()) if name in by_code}
+        by_class = compute_sample_weight(by_code, targets.data.cpu().numpy()).astype(source.dtype)
+        return by_class if source.sample_weight is None else by_class * weight_of(source)
 
     def _iterative(self, source: Source) -> LinearModel:
         """Fit an SVM or softmax head on φ, and return it as a model that is linear in the basis."""
@@ -245,6 +264,10 @@ class DiscernelClassifier(ClassifierMixin, Predictor):
         with torch.no_grad():
             scores = self.head_.scores(self.transformer_._placed().basis(batch.x)) - self._threshold
         return temperature(scores, batch.targets, batch.sample_weight, independent=self._multilabel)
+
+    def score(self, X, y=None, sample_weight=None):
+        """Return the accuracy on rows and their classes, or on a `Source`, which has its own."""
+        return super().score(X, *truth(X, y, sample_weight))
 
     @if_head_has("decision_function")
     def decision_function(self, X):

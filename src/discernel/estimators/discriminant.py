@@ -73,7 +73,7 @@ class DiscriminantAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     random_state: Any
 
     @abstractmethod
-    def _subspace(self, source: Source, y, generator: torch.Generator) -> Subspace:
+    def _subspace(self, source: Source, generator: torch.Generator) -> Subspace:
         """Return the subspace of these data."""
 
     def fit(self, X, y=None, sample_weight=None):
@@ -95,7 +95,7 @@ class DiscriminantAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         find = principal_components if y is None else discriminant_components
         with torch.no_grad():
-            subspace = self._subspace(source, y, torch.Generator().manual_seed(seed))
+            subspace = self._subspace(source, torch.Generator().manual_seed(seed))
             moments = moments_over(source, subspace)
             components = find(moments, self.rho)
             k = self._count(len(components.information))
@@ -238,7 +238,7 @@ class DCA(DiscriminantAnalysis):
         self.rho = rho
         self.scaling = scaling
 
-    def _subspace(self, source, y, generator):
+    def _subspace(self, source, generator):
         identity, n_features = ModuleMap(nn.Identity()), source.features(slice(0, 1)).shape[1]
         if len(source) >= n_features:
             return Subspace(identity)
@@ -346,13 +346,13 @@ class KernelDCA(DiscriminantAnalysis):
         if isinstance(self.gamma, str):
             checks.one_of("gamma", self.gamma, GAMMA_RULES)
 
-    def _subspace(self, source, y, generator):
+    def _subspace(self, source, generator):
         if self.n_landmarks is None and len(source) > EXACT_ROWS:
             raise ValueError(
                 f"X has {len(source)} rows, and exact kernel components are for at most {EXACT_ROWS}; "
                 "set n_landmarks, such as n_landmarks=1000, to find them in a subspace"
             )
-        x, weight, y = sample(source, y, generator)
+        x, weight, y = sample(source, generator)
         kernel = kernel_from_data(self.kernel, self.gamma, x, y, weight, generator)
         feature_map = Nystroem(self._landmarks(x, weight, generator).double(), kernel).requires_grad_(False)
         return Subspace(feature_map, whitening(feature_map.gram()))

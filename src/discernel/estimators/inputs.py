@@ -1,7 +1,5 @@
 """Validated input: rows, targets and weights as scikit-learn's checks leave them, and as what a map is trained on."""
 
-import dataclasses
-import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -12,11 +10,12 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _check_sample_weight
 from torch import Tensor
 
-from discernel.data import ArraySource, Source, SparseSource
+from discernel.data import ArraySource, Source, SparseSource, View, as_tensor
 from discernel.distributed import sharded
 from discernel.targets import Targets
 
 SAMPLE = 50_000  # rows that landmarks and gamma are chosen from
+PERMUTED = 2**24  # rows that all of them are permuted to draw some
 CHUNK = 2**22  # entries of features that are computed at a time
 ROWS: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}  # what `validate_data` asks for
 TRAINING_ROWS = ROWS | {"ensure_min_samples": 2}
@@ -25,16 +24,21 @@ TRAINING_ROWS = ROWS | {"ensure_min_samples": 2}
 class Rows(NamedTuple):
     """Validated data, all parts of the same length."""
 
-    X: Any
-    y: Any  # as it was given
+    X: Any  # or a source
+    y: Any  # as it was given; None with a source
     targets: Targets
     weight: np.ndarray | None
 
     def take(self, index: np.ndarray) -> "Rows":
         """Return some of the rows."""
-        targets = dataclasses.replace(self.targets, data=self.targets.data[torch.from_numpy(index)])
+        some = torch.from_numpy(index)
+        X = View(self.X, some) if isinstance(self.X, Source) else self.X[index]
         y, weight = (None if part is None else part[index] for part in (self.y, self.weight))
-        return Rows(self.X[index], y, targets, weight)
+        return Rows(X, y, self.targets.take(some), weight)
+
+    def raw(self) -> np.ndarray:
+        """Return y as it was given."""
+        return self.targets.raw() if self.y is None else self.y
 
     def spread(self, count: int) -> "Rows":
         """Return so many of the rows, evenly spaced, or all if there are fewer."""
@@ -77,31 +81,37 @@ def encode(y) -> Targets:
 def make_source(X, targets: Targets, sample_weight: np.ndarray | None, device) -> Source:
     """Return the source of validated data."""
     weight = None if sample_weight is None else torch.from_numpy(sample_weight)
+    if isinstance(X, Source):
+        return View(X, targets=targets, sample_weight=weight, device=device)
     if sp.issparse(X):
         return SparseSource(sp.csr_array(X), targets, weight, device)
     return ArraySource(as_tensor(X).to(device), targets, weight)
 
 
-def as_tensor(X: np.ndarray) -> Tensor:
-    """Return a tensor of the same memory where the strides allow it; it is never written to."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
-        return torch.from_numpy(X if all(s > 0 for s in X.strides) else X.copy())
-
-
-def sample(source: Source, y, generator: torch.Generator) -> tuple[Tensor, Tensor | None, Any]:
-    """Return all rows, or a random choice of 50000, with their weights and raw targets, on the CPU."""
-    index = torch.arange(len(source))
+def sample(source: Source, generator: torch.Generator) -> tuple[Tensor, Tensor | None, np.ndarray | None]:
+    """Return all rows, or a random choice of 50000, with their weights and, if they have such, classes; on the CPU."""
+    index = torch.arange(min(len(source), SAMPLE))
     if len(source) > SAMPLE:
-        index = torch.randperm(len(source), generator=generator)[:SAMPLE].sort().values
+        index = draw(len(source), SAMPLE, generator).sort().values
     rows = source.rows(index)
     weight = None if rows.sample_weight is None else rows.sample_weight.cpu()
-    return rows.x.cpu(), weight, None if y is None else y[index.numpy()]
+    return rows.x.cpu(), weight, source.targets.raw(index) if source.targets.kind == "classes" else None
+
+
+def draw(n_rows: int, count: int, generator: torch.Generator) -> Tensor:
+    """Return the numbers of so many different rows of many more, drawn at random."""
+    if n_rows <= PERMUTED:
+        return torch.randperm(n_rows, generator=generator)[:count]
+    drawn = torch.randint(n_rows, (2 * count,), generator=generator).unique()  # hardly a row comes twice
+    return drawn[torch.randperm(len(drawn), generator=generator)[:count]]
 
 
 def chunks(X, width: int, device: Any = None, dtype: torch.dtype | None = None) -> Iterator[Tensor]:
     """Yield validated rows as tensors, as many at a time as a matrix of this width takes a bounded memory."""
     step = max(1, CHUNK // width)
+    if isinstance(X, Source):
+        yield from (batch.x.to(device, dtype) for batch in X.batches(step))
+        return
     for start in range(0, X.shape[0], step):
         rows = X[start : start + step]
         yield as_tensor(rows.toarray() if sp.issparse(rows) else rows).to(device, dtype)

@@ -17,8 +17,9 @@ from discernel import checks
 from discernel.criteria import CE, DI, LS, Criterion
 from discernel.data import Source
 from discernel.distributed import agreed
-from discernel.estimators.inputs import ROWS, TRAINING_ROWS, Rows, chunks, dense, encode, weights
+from discernel.estimators.inputs import TRAINING_ROWS, Rows, chunks, dense, encode, weights
 from discernel.estimators.progress import Follow, tracked
+from discernel.estimators.sources import adopt, forget, training_targets, validated, weight_of
 from discernel.feature_maps import FeatureMap
 from discernel.targets import Targets
 from discernel.training import Plan, Trainer, moments_over
@@ -38,7 +39,7 @@ class LearnedMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     verbose: bool
 
     @abstractmethod
-    def _start(self, source: Source, y, generator: torch.Generator) -> FeatureMap:
+    def _start(self, source: Source, generator: torch.Generator) -> FeatureMap:
         """Return the map that training starts from."""
 
     def fit(self, X, y=None, sample_weight=None):
@@ -46,21 +47,27 @@ class LearnedMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
         Parameters
         ----------
-        X : array, data frame or CSR matrix (n, d)
-            The data. What is trained has its precision: float32 takes half the time of float64.
+        X : array, data frame, CSR matrix (n, d) or Source
+            The data. What is trained has its precision: float32 takes half the time of float64. A `Source` has its own
+            targets and weights, and may be larger than memory.
         y : array (n,) or (n, L), optional
             Classes, an indicator matrix of labels, or regression targets; not needed if ``criterion=None``.
         sample_weight : array (n,), optional
             How often each row counts.
         """
         self._check_parameters()
+        if isinstance(X, Source):
+            targets = training_targets(X, y, sample_weight) if self._supervised else nothing(len(X))
+            adopt(self, X, reset=True)
+            return self._train(Rows(X, None, targets, weight_of(X)).counted())
+        forget(self)
         if self._supervised:
             X, y = validate_data(self, X, y, multi_output=True, **TRAINING_ROWS)
             y = dense(y)
             targets = encode(y)
         else:
             X, y = validate_data(self, X, **TRAINING_ROWS), None
-            targets = Targets.values(np.zeros(X.shape[0]))
+            targets = nothing(X.shape[0])
         return self._train(Rows(X, y, targets, weights(X, sample_weight)).counted())
 
     def _check_parameters(self) -> None:
@@ -90,7 +97,7 @@ class LearnedMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             for name, parameter in feature_map.named_parameters():
                 parameter.requires_grad_(name in self._trained)
         else:
-            feature_map = self._start(source, rows.y, torch.Generator().manual_seed(seed))
+            feature_map = self._start(source, torch.Generator().manual_seed(seed))
         feature_map.to(source.features(slice(0, 1))).train()
         self._trained = [name for name, parameter in feature_map.named_parameters() if parameter.requires_grad]
         self.history_ = []
@@ -162,7 +169,7 @@ class LearnedMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def transform(self, X):
         """Return the features φ(X), n×J, in batches of bounded memory."""
         check_is_fitted(self)
-        return self._features(validate_data(self, X, reset=False, **ROWS))
+        return self._features(validated(self, X))
 
     def _features(self, X) -> np.ndarray:
         """Return the features of validated rows."""
@@ -185,6 +192,11 @@ class LearnedMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         tags.target_tags.multi_output = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def nothing(n_rows: int) -> Targets:
+    """Return stand-ins for the targets of features that are not learned."""
+    return Targets("values", torch.zeros(1, 1).expand(n_rows, 1), 1)
 
 
 def make_criterion(name: str, rho: float, targets: Targets) -> Criterion:

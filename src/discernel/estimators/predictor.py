@@ -11,7 +11,7 @@ import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from discernel import checks
 from discernel.data import Source
@@ -19,6 +19,7 @@ from discernel.distributed import agreed
 from discernel.estimators.inputs import ROWS, TRAINING_ROWS, Rows, weights
 from discernel.estimators.learned import LearnedMap
 from discernel.estimators.progress import scored, until_stale
+from discernel.estimators.sources import adopt, check, forget, training_targets, validated, weight_of
 from discernel.estimators.stream import Stream, next_trainer
 from discernel.estimators.transformers import LearnedFastfood, LearnedFourier, LearnedNystroem
 from discernel.feature_maps import FeatureMap
@@ -35,6 +36,7 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     _heads: tuple[str, ...]  # those with a name
     _suits: Callable[[Any], bool]  # whether an estimator can be the head
+    _kinds: tuple[str, ...]  # of targets
 
     # What the subclasses say of their targets.
     @abstractmethod
@@ -54,29 +56,47 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Return the targets, of which only those that there were in the fit are allowed."""
 
     @abstractmethod
+    def _known(self, targets: Targets) -> Targets:
+        """Return the targets of a source, if they are such as there were in the fit."""
+
+    @abstractmethod
     def _fit_head(self, rows: Rows) -> None:
         """Fit the head on the features."""
 
-    def fit(self, X, y, sample_weight=None, *, X_val=None, y_val=None, sample_weight_val=None):
+    def fit(self, X, y=None, sample_weight=None, *, X_val=None, y_val=None, sample_weight_val=None):
         """Learn the features and the head.
 
         Parameters
         ----------
-        X : array, data frame or CSR matrix (n, d)
-            The data; float32 takes half the time of float64.
+        X : array, data frame, CSR matrix (n, d) or Source
+            The data; float32 takes half the time of float64. A `Source` has its own targets and weights, and may be
+            larger than memory.
         y : array (n,) or (n, L)
             For a classifier the class of each row, or an indicator matrix of labels; for a regressor one or many
             targets.
         sample_weight : array (n,), optional
             How often each row counts.
-        X_val, y_val, sample_weight_val : arrays, optional
+        X_val, y_val, sample_weight_val : arrays or Source, optional
             Rows to stop by, in place of a share of `X`: as with ``early_stopping=True``, training stops when the
             head's score on them no longer improves. The head is fitted on `X` alone.
         """
         self._check_parameters()
-        X, y = self._read(X, y, reset=not self._warm, rows=TRAINING_ROWS)
-        self._learn_targets(y)
-        rows = self._rows(X, y, sample_weight)
+        if isinstance(X, Source):
+            targets = training_targets(X, y, sample_weight)
+            if targets.kind not in self._kinds:
+                raise ValueError(
+                    f"{type(self).__name__} needs {' or '.join(self._kinds)} to predict, but the source has "
+                    f"{targets.kind}; TableSource has a `task`"
+                )
+            adopt(self, X, reset=not self._warm)
+            self._learn_targets(np.asarray(targets.names) if targets.kind == "classes" else targets.raw(slice(0, 1)))
+            rows = self._of_source(X)
+        else:
+            if not self._warm:
+                forget(self)
+            X, y = self._read(X, y, reset=not self._warm, rows=TRAINING_ROWS)
+            self._learn_targets(y)
+            rows = self._rows(X, y, sample_weight)
         held_out = self._held_out(X_val, y_val, sample_weight_val)
         for name in ("_stream", "n_samples_seen_"):  # of `partial_fit`
             self.__dict__.pop(name, None)
@@ -87,6 +107,8 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self._check_parameters()
         if self.early_stopping:
             raise ValueError("partial_fit holds no rows out: set early_stopping=False")
+        if isinstance(X, Source):
+            raise TypeError("partial_fit takes the arrays of a batch; a source is for fit, which reads it in batches")
         begins, fitted = not hasattr(self, "_stream"), hasattr(self, "transformer_")
         if fitted:
             self._check_continues(self._transformer(seed=0))
@@ -132,18 +154,32 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _rows(self, X, y: np.ndarray, sample_weight) -> Rows:
         """Return validated rows with their targets and weights, without those of weight zero."""
-        weight = self._weights(X, y, sample_weight)
-        if weight is not None and not isinstance(self.head, str) and not has_fit_parameter(self.head, "sample_weight"):
+        return self._counted(Rows(X, y, self._targets(y), self._weights(X, y, sample_weight)))
+
+    def _of_source(self, source: Source) -> Rows:
+        """Return the rows of a source, without those of weight zero."""
+        return self._counted(Rows(source, None, self._known(source.targets), self._source_weights(source)))
+
+    def _counted(self, rows: Rows) -> Rows:
+        weighted = rows.weight is not None
+        if weighted and not isinstance(self.head, str) and not has_fit_parameter(self.head, "sample_weight"):
             raise TypeError(f"the head {type(self.head).__name__} takes no sample_weight: fit without weights")
-        return Rows(X, y, self._targets(y), weight).counted()
+        return rows.counted()
 
     def _weights(self, X, y: np.ndarray, sample_weight) -> np.ndarray | None:
         return weights(X, sample_weight)
+
+    def _source_weights(self, source: Source) -> np.ndarray | None:
+        return weight_of(source)
 
     def _held_out(self, X_val, y_val, sample_weight_val) -> Rows | None:
         """Return the validation set that was given, if it was."""
         if X_val is None and y_val is None:
             return None
+        if isinstance(X_val, Source):
+            training_targets(X_val, y_val, sample_weight_val)
+            check(self, X_val)
+            return self._of_source(X_val)
         if X_val is None or y_val is None:
             raise ValueError(f"{'X_val' if X_val is None else 'y_val'} is missing: a validation set needs both")
         X_val, y_val = self._read(X_val, y_val, reset=False, rows=ROWS)
@@ -171,7 +207,7 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if resume:
             for name in (name for name in vars(self.transformer_) if name.endswith("_") or name == "_trained"):
                 setattr(transformer, name, getattr(self.transformer_, name))
-        for name in ("n_features_in_", "feature_names_in_"):
+        for name in ("n_features_in_", "feature_names_in_", "preprocessing_"):
             if hasattr(self, name):
                 setattr(transformer, name, getattr(self, name))
 
@@ -198,13 +234,14 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         def score(feature_map: FeatureMap) -> float:
             probe.transformer_ = transformer._as_if_done(feature_map)
             probe._fit_head(few)
-            return probe.score(held_out.X, held_out.y, held_out.weight)
+            return probe.score(held_out.X, held_out.raw(), held_out.weight)
 
         return score
 
     def _split(self, rows: Rows, seed: int) -> tuple[Rows, Rows]:
         """Return the rows to train on and those to hold out, with the same share of each class."""
-        share, strata = self.validation_fraction, rows.y if rows.targets.kind == "classes" else None
+        share, codes = self.validation_fraction, rows.targets.data.cpu().numpy()
+        strata = codes if rows.targets.kind == "classes" else None
         index = np.arange(len(rows.targets))
         try:
             train, rest = train_test_split(index, test_size=share, random_state=seed, stratify=strata)
@@ -212,7 +249,7 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             raise ValueError(
                 f"early_stopping cannot hold out validation_fraction={share} of the rows: {error}"
             ) from error
-        return rows.take(train), rows.take(rest)
+        return rows.take(np.sort(train)), rows.take(np.sort(rest))  # in their order, as files are read
 
     def _transformer(self, seed: int) -> LearnedMap:
         if not isinstance(self.feature_map, str):
@@ -252,7 +289,7 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _other_head(self, rows: Rows) -> Any:
         """Return the scikit-learn head fitted on the features."""
         given = {} if rows.weight is None else {"sample_weight": rows.weight}
-        return clone(self.head).fit(self.transformer_._features(rows.X), rows.y, **given)
+        return clone(self.head).fit(self.transformer_._features(rows.X), rows.raw(), **given)
 
     def _scores(self, X) -> np.ndarray:
         """Return the scores of a linear head; `X` is validated."""
@@ -267,7 +304,7 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _validated(self, X):
         check_is_fitted(self)
-        return validate_data(self, X, reset=False, **ROWS)
+        return validated(self, X)
 
     def transform(self, X):
         """Return the learned features φ(X), n×J."""

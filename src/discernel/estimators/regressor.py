@@ -7,6 +7,7 @@ from torch import Tensor
 
 from discernel.estimators.inputs import Rows
 from discernel.estimators.predictor import Predictor
+from discernel.estimators.sources import truth
 from discernel.heads import LinearModel
 from discernel.targets import Targets
 
@@ -61,6 +62,7 @@ class DiscernelRegressor(RegressorMixin, Predictor):
 
     _heads = ("ridge",)
     _suits = staticmethod(is_regressor)
+    _kinds = ("values",)
 
     def __init__(
         self,
@@ -120,7 +122,9 @@ class DiscernelRegressor(RegressorMixin, Predictor):
         self._single, self.n_outputs_ = y.ndim == 1, 1 if y.ndim == 1 else y.shape[1]
 
     def _targets(self, y):
-        targets = Targets.values(y)
+        return self._known(Targets.values(y))
+
+    def _known(self, targets):
         if targets.n_targets != self.n_outputs_:
             raise ValueError(f"y must have {self.n_outputs_} targets for each row, got {targets.n_targets}")
         return targets
@@ -136,6 +140,10 @@ class DiscernelRegressor(RegressorMixin, Predictor):
         _, centre, spread = _standard(rows)
         model = self._ridge(self._of_map(rows).source(self.transformer_._device()))
         self.head_ = LinearModel(model.weights * spread, model.intercept * spread + centre)
+
+    def score(self, X, y=None, sample_weight=None):
+        """Return R² on rows and their targets, or on a `Source`, which has its own."""
+        return super().score(X, *truth(X, y, sample_weight))
 
     def predict(self, X):
         """Return the predicted targets, (n,) or (n, L) as they were in `fit`."""

@@ -98,8 +98,8 @@ class LearnedNystroem(LearnedMap):
         check_kernel(self.kernel, self.gamma, RULES)
         checks.one_of("init", self.init, INITS)
 
-    def _start(self, source, y, generator):
-        x, weight, y = sample(source, y, generator)
+    def _start(self, source, generator):
+        x, weight, y = sample(source, generator)
         kernel = kernel_from_data(self.kernel, self.gamma, x, y, weight, generator)
         n_distinct = len(distinct_rows(x, weight)[0])
         if self.n_components > n_distinct:
@@ -151,8 +151,8 @@ class SpectralMap(LearnedMap):
         checks.positive_int("n_components", self.n_components)
         check_kernel(self.kernel, self.gamma, [rule for rule in RULES if rule != "learn"])
 
-    def _start(self, source, y, generator):
-        x, weight, y = sample(source, y, generator)
+    def _start(self, source, generator):
+        x, weight, y = sample(source, generator)
         kernel = kernel_from_data(self.kernel, self.gamma, x, y, weight, generator)
         self.gamma_ = gamma_of(kernel)
         return self._map.sample(kernel, x.shape[1], self.n_components, generator, x.dtype)
@@ -295,7 +295,7 @@ class LearnedFeatures(LearnedMap):
         if self.module is not None and not isinstance(self.module, nn.Module):
             raise TypeError(f"module must be a torch.nn.Module, got {type(self.module).__name__}")
 
-    def _start(self, source, y, generator):
+    def _start(self, source, generator):
         if self.module is None:
             n_features = source.features(slice(0, 1)).shape[1]
             layer: Any = nn.utils.skip_init(nn.Linear, n_features, 100)
