@@ -119,7 +119,8 @@ def test_the_public_names_are_those_that_are_imported():
 def test_type_checkers_see_the_public_names(tmp_path):
     pytest.importorskip("pyrefly")
     (tmp_path / "wrong.py").write_text("from discernel import RBF\n\nkernel: int = RBF(1.0)\n")
-    told = run("-m", "pyrefly", "check", "wrong.py", "--config", ROOT.parents[1] / "pyproject.toml", folder=tmp_path)
+    where = ("--config", ROOT.parents[1] / "pyproject.toml", "--python-interpreter-path", sys.executable)
+    told = run("-m", "pyrefly", "check", "wrong.py", *where, folder=tmp_path)
     assert "`RBF` is not assignable to `int`" in told
 
 
