@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from discernel import checks
 from discernel.hadamard import hadamard, power_of_two
 from discernel.kernels import Kernel, StationaryKernel
-from discernel.linalg import CHUNK, inverse_sqrt
+from discernel.linalg import chunk_rows, inverse_sqrt
 
 
 class FeatureMap(nn.Module):
@@ -295,7 +295,8 @@ class _Cosine(torch.autograd.Function):
         ctx.save_for_backward(x, frequencies, angles)
         ctx.scale = math.sqrt(2 / len(phases))
         out = torch.empty_like(angles)
-        for part, angle in zip(out.split(CHUNK), angles.split(CHUNK), strict=True):
+        rows = chunk_rows(len(phases))
+        for part, angle in zip(out.split(rows), angles.split(rows), strict=True):
             torch.cos(angle, out=part).mul_(ctx.scale)
         return out
 
@@ -305,8 +306,9 @@ class _Cosine(torch.autograd.Function):
         x, frequencies, angles = ctx.saved_tensors
         by_x = torch.empty_like(x) if ctx.needs_input_grad[0] else None
         by_frequencies, by_phases = torch.zeros_like(frequencies), frequencies.new_zeros(frequencies.shape[1])
-        for start in range(0, len(x), CHUNK):
-            rows = slice(start, start + CHUNK)
+        size = chunk_rows(frequencies.shape[1])
+        for start in range(0, len(x), size):
+            rows = slice(start, start + size)
             by_angle = torch.sin(angles[rows]).mul_(grad[rows]).mul_(-ctx.scale)
             by_frequencies.addmm_(x[rows].T, by_angle)
             by_phases += by_angle.sum(0)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from discernel import checks
-from discernel.linalg import CHUNK
+from discernel.linalg import chunk_rows
 
 
 class Kernel(nn.Module):
@@ -254,7 +254,7 @@ class _SquaredDistances(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad):  # pyrefly: ignore
         x, z = ctx.saved_tensors
-        return _pull_back(x, z, grad.split(CHUNK), *ctx.needs_input_grad)
+        return _pull_back(x, z, grad.split(chunk_rows(len(z))), *ctx.needs_input_grad)
 
 
 class _Gaussian(torch.autograd.Function):
@@ -263,7 +263,7 @@ class _Gaussian(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, z):
         out = x.new_empty(len(x), len(z))
-        for distances, part in zip(_distances(x, z), out.split(CHUNK), strict=True):
+        for distances, part in zip(_distances(x, z), out.split(chunk_rows(len(z))), strict=True):
             torch.exp(distances.neg_(), out=part)
         ctx.save_for_backward(x, z, out)
         return out
@@ -272,23 +272,31 @@ class _Gaussian(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad):  # pyrefly: ignore
         x, z, out = ctx.saved_tensors
-        scaled = (g * k for g, k in zip(grad.split(CHUNK), out.split(CHUNK), strict=True))
+        rows = chunk_rows(len(z))
+        scaled = (g * k for g, k in zip(grad.split(rows), out.split(rows), strict=True))
         by_x, by_z = _pull_back(x, z, scaled, *ctx.needs_input_grad)
         return by_x if by_x is None else by_x.neg_(), by_z if by_z is None else by_z.neg_()
 
 
-def _distances(x: Tensor, z: Tensor, origin: Tensor | float = 0.0) -> Iterator[Tensor]:
+def _distances(x: Tensor, z: Tensor, origin: Tensor | None = None) -> Iterator[Tensor]:
     """Yield the squared distances of a few rows at a time, by products of the rows about `origin`."""
-    about = z - origin
+    about = z if origin is None else z - origin
     z2 = about.square().sum(1)
-    for rows in x.split(CHUNK):
-        centred = rows - origin
+    rounding = 2**17 * torch.finfo(z.dtype).eps
+    size = chunk_rows(len(z))
+    for start in range(0, len(x), size):
+        rows = x[start : start + size]
+        centred = rows if origin is None else rows - origin
         x2 = centred.square().sum(1, keepdim=True)
         out = torch.addmm(z2, centred, about.T, alpha=-2).add_(x2)
-        cancelled = out < 2**17 * torch.finfo(out.dtype).eps * (x2 + z2)
-        if bool(cancelled.any()):
+        if x is z:
+            out.diagonal(start).fill_(math.inf)  # known to be zero
+        if bool(out.amin() < rounding * (x2.amax() + z2.amax())):
+            cancelled = out < rounding * x2 + rounding * z2
             for i, j in (pairs.unbind(1) for pairs in cancelled.nonzero().split(max(1, 2**22 // x.shape[1]))):
                 out[i, j] = (rows[i] - z[j]).square_().sum(1)
+        if x is z:
+            out.diagonal(start).zero_()
         yield out.clamp_min_(0)
 
 
@@ -296,10 +304,11 @@ def _pull_back(x: Tensor, z: Tensor, grads: Iterable[Tensor], for_x: bool, for_z
     """Return the gradients by x and z of a function of the squared distances, from its gradient by those."""
     by_x = torch.empty_like(x) if for_x else None
     by_z, total = torch.zeros_like(z) if for_z else None, z.new_zeros(len(z))
-    for start, grad in zip(range(0, len(x), CHUNK), grads, strict=True):
-        rows = x[start : start + CHUNK]
+    size = chunk_rows(len(z))
+    for start, grad in zip(range(0, len(x), size), grads, strict=True):
+        rows = x[start : start + size]
         if by_x is not None:
-            torch.addmm(rows * grad.sum(1, keepdim=True), grad, z, beta=2, alpha=-2, out=by_x[start : start + CHUNK])
+            torch.addmm(rows * grad.sum(1, keepdim=True), grad, z, beta=2, alpha=-2, out=by_x[start : start + size])
         if by_z is not None:
             by_z.addmm_(grad.T, rows, alpha=-2)
             total += grad.sum(0)

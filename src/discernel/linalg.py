@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-CHUNK = 512  # rows that are worked on while they are in the cache
+CHUNK = 512  # rows of a wide matrix that are worked on while they are in the cache
 _BLOCK = 192  # columns
 _SHIFT = 3e-6  # of a unit diagonal: what rounding does to float32 sums of products
 _ONE_THREAD = 1e8  # multiplications
@@ -49,16 +49,25 @@ class Solution(NamedTuple):
     rank: int  # how many eigenvalues were kept; the size of the matrix for "cholesky"
 
 
-def symmetric_product(a: Tensor) -> Tensor:
-    """Return aᵀa, of which only the blocks on and above the diagonal are formed: little more than half the work."""
+def chunk_rows(width: int) -> int:
+    """Return how many rows of this width are worked on at a time, while they are in the cache."""
+    return max(CHUNK, 2**18 // max(width, 1))
+
+
+def symmetric_product(a: Tensor, lower: bool = False) -> Tensor:
+    """Return aᵀa, of which only the blocks on and below the diagonal are formed: little more than half the work.
+
+    If `lower`, what is above them is left undefined.
+    """
     width = a.shape[1]
     if width <= 2 * _BLOCK:
         return a.T @ a
     out = a.new_empty(width, width)
     for start in range(0, width, _BLOCK):
         stop = min(start + _BLOCK, width)
-        torch.mm(a[:, start:stop].T, a[:, start:], out=out[start:stop, start:])
-        out[stop:, start:stop] = out[start:stop, stop:].T
+        torch.mm(a[:, start:stop].T, a[:, :stop], out=out[start:stop, :stop])
+        if not lower:
+            out[:start, start:stop] = out[start:stop, :start].T
     return out
 
 
@@ -97,6 +106,7 @@ def solve_psd(a: Tensor, b: Tensor) -> Solution:
 def single_solver(a: Tensor) -> Callable[[Tensor], Tensor] | None:
     """Return an approximate b ↦ a⁻¹b of float64 `b` by a float32 factor of `a`, which it overwrites.
 
+    Only what is on and below the diagonal of `a` is looked at.
     None if `a`, scaled to a unit diagonal, is singular to the rounding of float32 sums.
     """
     scale = a.diagonal().clamp_min(torch.finfo(a.dtype).tiny).rsqrt()

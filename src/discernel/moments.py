@@ -120,7 +120,7 @@ class Moments:
             rows.basis_mean,
             rows.target_mean,
             symmetric_product(rows.basis),
-            rows.basis.T @ rows.targets,
+            (rows.targets.T @ rows.basis).T,
             rows.targets.square().sum().item(),
         )
 
@@ -227,13 +227,13 @@ def ridge_fit(
             return Fit(*found, rows, True)
     rows = centred(basis, targets, sample_weight, total=total)
     weights = ridge_weights(rows, rho, gram, total).x
-    return Fit(weights, rows.basis @ weights, rows, False)
+    return Fit(weights, (weights.T @ rows.basis.T).T, rows, False)
 
 
 def _refined(rows: Centred, rho: float, gram: Tensor | None, total: Total) -> tuple[Tensor, Tensor] | None:
     """Return W and ḠW from float32 sums and float64 residuals, or None where the system is too close to singular."""
     penalty = None if gram is None else gram.detach()
-    solve = single_solver(regularised(total(symmetric_product(rows.basis)), rho, penalty))
+    solve = single_solver(regularised(total(symmetric_product(rows.basis, lower=True)), rho, penalty))
     if solve is None:
         return None
     chunks = list(zip(rows.basis.split(CHUNK), rows.targets.split(CHUNK), strict=True))
@@ -265,5 +265,5 @@ def ridge_weights(rows: Centred, rho: float, gram: Tensor | None = None, total: 
     if gram is None and n < n_components and total is unchanged:
         dual = solve_psd(regularised(symmetric_product(rows.basis.T), rho), rows.targets)
         return dual._replace(x=rows.basis.T @ dual.x)
-    scatter, cross = total(symmetric_product(rows.basis)), total(rows.basis.T @ rows.targets)
+    scatter, cross = total(symmetric_product(rows.basis)), total(rows.targets.T @ rows.basis).T
     return solve_psd(regularised(scatter, rho, gram), cross)
