@@ -1,3 +1,5 @@
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -85,11 +87,21 @@ def test_the_seed_decides_everything():
 
 def test_learning_takes_half_of_the_rows_and_leaves_the_given_kernel_alone():
     kernel = RBF([0.3, 0.3, 0.3], trainable=True)
-    found = two_sample_test(X, Y, kernel, n_components=6, trainer=SHORT)
-    assert found.counts == (15, 10)
+    found = two_sample_test(normal(200, 3), 2 * normal(100, 3, seed=1), kernel, trainer=SHORT)
+    assert found.counts == (100, 50)
     assert not torch.equal(found.feature_map.kernel.gamma, kernel.gamma.double())
     assert kernel.gamma.tolist() == pytest.approx([0.3] * 3)
     assert two_sample_test(X, Y, learn=False).counts == (30, 20)
+
+
+def test_what_does_not_help_on_held_out_rows_is_not_kept():
+    wild = Trainer(max_epochs=3, learning_rate=1e3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = two_sample_test(X, Y, "rbf", trainer=wild)
+    assert found.feature_map.kernel.gamma.unique().numel() == 1
+    rows = torch.from_numpy(np.vstack([X, Y]))
+    assert torch.cdist(found.feature_map.landmarks, rows).min(1).values.max() < 1e-12
 
 
 @pytest.mark.parametrize(("learn", "repeats"), [(False, 300), (True, 120)])
@@ -128,7 +140,7 @@ def test_the_median_heuristic():
     ("arguments", "options", "error", "message"),
     [
         ((X, Y[:, :2]), {}, ValueError, "X and Y must have the same columns, got 3 and 2"),
-        ((X, Y[:3]), {}, ValueError, "Y must have at least 4 rows, got 3"),
+        ((X, Y[:7]), {}, ValueError, "Y must have at least 8 rows, got 7"),
         ((X, np.full_like(Y, np.nan)), {}, ValueError, "Y has 60 entries that are NaN"),
         ((X, Y, "gauss"), {}, ValueError, "kernel must be one of"),
         ((X, Y), {"learn": 1}, TypeError, "learn must be True or False"),

@@ -6,6 +6,7 @@ discriminant ratio, for any ρ (Sherman & Morrison). Permuting the rows changes 
 all permutations together are one product. As ρ grows the test becomes that of the maximum mean discrepancy (MMD).
 """
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +15,9 @@ import torch
 from torch import Tensor
 
 from discernel import checks
-from discernel.criteria import DI
+from discernel.criteria import DI, discriminant_information
 from discernel.data import ArraySource
-from discernel.feature_maps import Nystroem
+from discernel.feature_maps import FeatureMap, Nystroem
 from discernel.kernels import Kernel, make_kernel
 from discernel.landmarks import choose_landmarks, distinct_rows
 from discernel.linalg import solve_psd, symmetric_product
@@ -65,17 +66,18 @@ def two_sample_test(
         Of the features. A name starts from the median heuristic, γ = 1/(the median squared distance); a `Kernel` brings
         its own gamma.
     learn : bool
-        Learn landmarks, and by name also a bandwidth for each column, on a random half of the rows by maximal DI, and
-        test on the other half. Without it all rows are tested on, with random landmarks.
+        Learn landmarks, and by name also a bandwidth for each column, on a random half of the rows by maximal DI (of
+        which a third is held out to see how long it helps), and test on the other half. Without it all rows are tested
+        on, with random landmarks.
     n_components : int, optional
-        The number of landmarks; by default a tenth of the rows, from 5 to 100. With as many as rows, untrained, the
+        The number of landmarks; by default a tenth of the rows, from 5 to 50. With as many as rows, untrained, the
         features are those of the kernel itself.
     rho : float
         The ridge penalty, relative to the number of rows that are learned from or tested on.
     n_permutations : int
         The least p-value is 1/(n_permutations + 1).
     trainer : Trainer, optional
-        How the features are learned; by default 100 epochs.
+        How the features are learned; by default for 100 epochs.
     seed : int
         Decides the halves, the landmarks and the permutations.
 
@@ -100,26 +102,45 @@ def two_sample_test(
     if not learn:
         feature_map = _start(torch.cat([x, y]), kernel, n_components, False, generator)
         return _test(feature_map, x, y, rho, n_permutations, generator)
-    (x_learn, x), (y_learn, y) = _halves("X", x, generator), _halves("Y", y, generator)
-    rows = torch.cat([x_learn, y_learn])
-    feature_map = _start(rows, kernel, n_components, True, generator)
-    source = ArraySource(rows, Targets.classes(np.repeat([0, 1], [len(x_learn), len(y_learn)])))
+    (x_learn, x), (y_learn, y) = (_parts(rows, 2, generator) for rows in (x, y))
+    feature_map = _start(torch.cat([x_learn, y_learn]), kernel, n_components, True, generator)
     trainer = Trainer(max_epochs=100) if trainer is None else checks.instance("trainer", trainer, Trainer)
-    for _ in trainer.epochs(feature_map, DI(rho * len(rows)), source, seed=seed):
-        pass
+    _learn(feature_map, x_learn, y_learn, rho, trainer, seed, generator)
     return _test(feature_map, x, y, rho, n_permutations, generator)
+
+
+def _learn(
+    feature_map: Nystroem, x: Tensor, y: Tensor, rho: float, trainer: Trainer, seed: int, generator: torch.Generator
+) -> None:
+    """Train the map on two thirds of the rows; keep it as it was after the epoch, or none, that the rest speak for."""
+    (x_held, x), (y_held, y) = (_parts(rows, 3, generator) for rows in (x, y))
+    rows, held_out = torch.cat([x, y]), torch.cat([x_held, y_held])
+    which = (torch.arange(len(held_out)) < len(x_held)).to(rows)[:, None]
+
+    def information(feature_map: FeatureMap) -> float:
+        with torch.no_grad():
+            basis, gram = feature_map.basis(held_out), feature_map.gram()
+            return discriminant_information(basis, which, rho * len(held_out), gram).item()
+
+    source = ArraySource(rows, Targets.classes(np.repeat([0, 1], [len(x), len(y)])))
+    best, state = information(feature_map), copy.deepcopy(feature_map.state_dict())
+    for record in trainer.epochs(feature_map, DI(rho * len(rows)), source, seed=seed, validation=information):
+        if record.validation_score is not None and record.validation_score > best:
+            best, state = record.validation_score, copy.deepcopy(feature_map.state_dict())
+    feature_map.load_state_dict(state)
 
 
 def _rows(name: str, value: Any) -> Tensor:
     value = value.detach().cpu() if isinstance(value, Tensor) else torch.from_numpy(np.asarray(value, dtype=np.float64))
-    if len(checks.matrix(name, value)) < 4:
-        raise ValueError(f"{name} must have at least 4 rows, got {len(value)}")
+    if len(checks.matrix(name, value)) < 8:
+        raise ValueError(f"{name} must have at least 8 rows, got {len(value)}")
     return value.double()
 
 
-def _halves(name: str, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def _parts(x: Tensor, share: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return one `share`-th of the rows, at random, and the others."""
     order = torch.randperm(len(x), generator=generator)
-    return x[order[: len(x) // 2]], x[order[len(x) // 2 :]]
+    return x[order[: len(x) // share]], x[order[len(x) // share :]]
 
 
 def _start(
@@ -129,7 +150,7 @@ def _start(
     if isinstance(kernel, str):
         gamma = torch.full((rows.shape[1],) if learn else (), median_gamma(rows, generator), dtype=rows.dtype)
         kernel = make_kernel(kernel, gamma, trainable=learn)
-    count = max(5, min(100, len(rows) // 10)) if n_components is None else n_components
+    count = max(5, min(50, len(rows) // 10)) if n_components is None else n_components
     count = min(count, len(distinct_rows(rows)[0]))
     return Nystroem(choose_landmarks(rows, count, generator=generator), kernel)
 
