@@ -16,7 +16,7 @@ FLOORS = (
     {"linalg", "hadamard"},
     {"kernels", "moments", "targets"},
     {"criteria", "feature_maps", "landmarks", "heads", "discriminant"},
-    {"checkpoint", "data", "columns", "readers", "store"},
+    {"checkpoint", "data", "profiled", "columns", "readers", "store"},
     {"preprocessing", "distributed"},
     {"tables"},
     {"training"},

@@ -26,6 +26,7 @@ from discernel import (
     LearnedNystroem,
     Moments,
     Nystroem,
+    Profiled,
     RandomFourier,
     Targets,
     Trainer,
@@ -35,7 +36,12 @@ from discernel import (
 from discernel.data import Shard
 from discernel.distributed import agreed, processes, sharded
 
-CRITERIA = {"di": DI, "ls": LS, "ce": CE}
+CRITERIA = {
+    "di": DI,
+    "ls": LS,
+    "ce": CE,
+    "profiled": lambda: Profiled("softmax", 0.1, tol=1e-13, max_iter=1000),
+}
 
 
 def data(n_rows, weighted=False, n_features=4, seed=0):

@@ -24,6 +24,7 @@ from discernel.kernels import RBF, Cauchy, Kernel, Laplacian, Linear, Matern, Po
 from discernel.landmarks import choose_landmarks
 from discernel.moments import Moments, Ridge
 from discernel.preprocessing import Preprocessing
+from discernel.profiled import Profiled
 from discernel.tables import TableSource
 from discernel.targets import Targets
 from discernel.training import DivergenceWarning, EpochRecord, Trainer, moments_over

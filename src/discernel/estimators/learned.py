@@ -21,10 +21,11 @@ from discernel.estimators.inputs import TRAINING_ROWS, Rows, chunks, dense, enco
 from discernel.estimators.progress import Follow, tracked
 from discernel.estimators.sources import adopt, forget, training_targets, validated, weight_of
 from discernel.feature_maps import FeatureMap
+from discernel.profiled import Profiled
 from discernel.targets import Targets
 from discernel.training import Plan, Trainer, moments_over
 
-CRITERIA = ("di", "ls", "ce")
+CRITERIA = ("di", "ls", "ce", "profiled_ce", "profiled_svm")
 
 
 class LearnedMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -201,9 +202,17 @@ def nothing(n_rows: int) -> Targets:
 
 def make_criterion(name: str, rho: float, targets: Targets) -> Criterion:
     """Return the criterion of this name for these targets."""
-    if name == "ce" and targets.kind == "values":
-        raise ValueError('criterion="ce" is for classes and labels; regression targets need "di" or "ls"')
-    return CE(independent=targets.kind == "labels") if name == "ce" else {"di": DI, "ls": LS}[name](rho)
+    if name not in ("di", "ls") and targets.kind == "values":
+        raise ValueError(f'criterion="{name}" is for classes and labels; regression targets need "di" or "ls"')
+    labels = targets.kind == "labels"
+    makers: dict[str, Callable[[], Criterion]] = {
+        "di": lambda: DI(rho),
+        "ls": lambda: LS(rho),
+        "ce": lambda: CE(independent=labels),
+        "profiled_ce": lambda: Profiled("logistic" if labels else "softmax", rho),
+        "profiled_svm": lambda: Profiled("svm", rho),
+    }
+    return makers[name]()
 
 
 def width(feature_map: FeatureMap, row: Tensor) -> int:

@@ -30,7 +30,7 @@ class LearnedNystroem(LearnedMap):
     rho : float or "auto"
         The ridge penalty of the criterion, absolute as in the paper; or that which is best for all the rows in
         generalised cross-validation on the features that training starts from, of which a mini-batch takes its share.
-    criterion : {"di", "ls", "ce"} or None
+    criterion : {"di", "ls", "ce", "profiled_ce", "profiled_svm"} or None
         What the landmarks are trained by; None trains nothing: scikit-learn's Nystroem, or with ``init="kmeans"``
         k-means Nyström.
     init : {"uniform", "kmeans"}
@@ -173,7 +173,7 @@ class LearnedFourier(SpectralMap):
     rho : float or "auto"
         The ridge penalty of the criterion, absolute as in the paper; or that which is best for all the rows in
         generalised cross-validation on the features that training starts from, of which a mini-batch takes its share.
-    criterion : {"di", "ls", "ce"} or None
+    criterion : {"di", "ls", "ce", "profiled_ce", "profiled_svm"} or None
         What the frequencies are trained by; None trains nothing: scikit-learn's RBFSampler.
     trainer : Trainer, optional
         How they are trained; by default ``Trainer()``.
