@@ -26,6 +26,7 @@ from discernel import (
     LearnedNystroem,
     Moments,
     Nystroem,
+    PrivacyDI,
     Profiled,
     RandomFourier,
     Targets,
@@ -41,6 +42,7 @@ CRITERIA = {
     "ls": LS,
     "ce": CE,
     "profiled": lambda: Profiled("softmax", 0.1, tol=1e-13, max_iter=1000),
+    "privacy": lambda: PrivacyDI(2),
 }
 
 

@@ -39,6 +39,7 @@ __all__ = [
     "Nystroem",
     "Polynomial",
     "Preprocessing",
+    "PrivacyDI",
     "Profiled",
     "RandomFourier",
     "Ridge",

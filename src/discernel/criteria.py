@@ -155,6 +155,62 @@ class DI(Criterion):
         return _at_optimum(basis, targets, self.rho, gram, sample_weight, fit, self.ranks)
 
 
+class PrivacyDI(Criterion):
+    """DI(utility) − λ·DI(sensitive): features that tell one thing and hide another (Kung 2017).
+
+    The first `n_utility` columns of the targets are what the features should tell, the others what they should not, as
+    far as a linear model on them can. Both are shares of what there is to tell, from 0 to 1, so that λ = 1 trades one
+    for the other whatever the number of classes. The value is the share that is told plus λ times the share that is
+    hidden, which differs from the above by the constant λ and is never negative.
+
+    Parameters
+    ----------
+    n_utility : int
+        How many columns of the targets are to be told.
+    penalty : float
+        λ, at least zero, which gives DI.
+    rho : float
+        The ridge penalty of both.
+
+    Examples
+    --------
+    >>> basis = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+    >>> tells_both = PrivacyDI(n_utility=1, rho=1e-9)
+    >>> round(tells_both(basis, basis).item(), 6), round(tells_both(basis[:, :1], basis).item(), 6)
+    (1.0, 2.0)
+    """
+
+    higher_is_better = True
+
+    def __init__(self, n_utility: int, penalty: float = 1.0, rho: float = 1e-4):
+        super().__init__()
+        self.n_utility = checks.positive_int("n_utility", n_utility)
+        self.penalty = checks.number("penalty", penalty)
+        if self.penalty < 0:
+            raise ValueError(f"penalty must not be negative, got {penalty!r}")
+        self.rho = checks.positive("rho", rho)
+
+    def prepare(self, basis, targets):
+        """Check that there is something to hide."""
+        if targets.shape[1] <= self.n_utility:
+            raise ValueError(f"targets must have more columns than n_utility, {self.n_utility}; got {targets.shape[1]}")
+
+    def forward(self, basis, targets, gram=None, sample_weight=None):
+        """Return the share of the utility that is told, plus λ times the share of what is sensitive that is not."""
+        utility, sensitive = (
+            self._share(basis, part.contiguous(), gram, sample_weight)
+            for part in (targets[:, : self.n_utility], targets[:, self.n_utility :])
+        )
+        return utility + self.penalty * (1 / self.ranks - sensitive)
+
+    def _share(self, basis: Tensor, targets: Tensor, gram: Tensor | None, sample_weight: Tensor | None) -> Tensor:
+        """Return DI/‖Ȳ‖², or zero where the targets of the batch do not vary."""
+        fit = ridge_fit(basis, targets, self.rho, gram, sample_weight, total=self.total)
+        energy = self.total(fit.rows.targets.double().square().sum()).to(basis.dtype)
+        found = _at_optimum(basis, targets, self.rho, gram, sample_weight, fit, self.ranks)
+        return found / torch.where(energy > 0, energy, 1.0)
+
+
 class LS(Criterion):
     """Least squares, the paper's baseline after Si et al. 2016: ridge weights and map are trained in turns.
 

@@ -2,7 +2,7 @@
 
 # ruff: noqa: F401
 
-from discernel.criteria import CE, DI, LS, Criterion, discriminant_information
+from discernel.criteria import CE, DI, LS, Criterion, PrivacyDI, discriminant_information
 from discernel.data import ArraySource, Source, SparseSource
 from discernel.estimators import (
     DCA,
