@@ -323,3 +323,12 @@ def test_frequencies_scale_with_the_metric(make):
 def test_other_kernels_have_no_frequencies(kernel):
     with pytest.raises(ValueError, match="shift-invariant"):
         RandomFourier.sample(kernel, 3, 10)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_no_rows_have_an_empty_kernel_matrix(name):
+    x, z = torch.rand(0, 3, requires_grad=True), torch.rand(4, 3, requires_grad=True)
+    out = make_kernel(name)(x, z)
+    out.sum().backward()
+    assert out.shape == (0, 4)
+    assert not z.grad.any()

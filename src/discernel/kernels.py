@@ -284,19 +284,18 @@ def _distances(x: Tensor, z: Tensor, origin: Tensor | None = None) -> Iterator[T
     z2 = about.square().sum(1)
     rounding = 2**17 * torch.finfo(z.dtype).eps
     size = chunk_rows(len(z))
-    for start in range(0, len(x), size):
-        rows = x[start : start + size]
+    for part, rows in enumerate(x.split(size)):
         centred = rows if origin is None else rows - origin
         x2 = centred.square().sum(1, keepdim=True)
         out = torch.addmm(z2, centred, about.T, alpha=-2).add_(x2)
         if x is z:
-            out.diagonal(start).fill_(math.inf)  # known to be zero
-        if bool(out.amin() < rounding * (x2.amax() + z2.amax())):
+            out.diagonal(part * size).fill_(math.inf)  # known to be zero
+        if len(rows) and bool(out.amin() < rounding * (x2.amax() + z2.amax())):
             cancelled = out < rounding * x2 + rounding * z2
             for i, j in (pairs.unbind(1) for pairs in cancelled.nonzero().split(max(1, 2**22 // x.shape[1]))):
                 out[i, j] = (rows[i] - z[j]).square_().sum(1)
         if x is z:
-            out.diagonal(start).zero_()
+            out.diagonal(part * size).zero_()
         yield out.clamp_min_(0)
 
 
@@ -305,10 +304,10 @@ def _pull_back(x: Tensor, z: Tensor, grads: Iterable[Tensor], for_x: bool, for_z
     by_x = torch.empty_like(x) if for_x else None
     by_z, total = torch.zeros_like(z) if for_z else None, z.new_zeros(len(z))
     size = chunk_rows(len(z))
-    for start, grad in zip(range(0, len(x), size), grads, strict=True):
-        rows = x[start : start + size]
+    for part, (rows, grad) in enumerate(zip(x.split(size), grads, strict=True)):
         if by_x is not None:
-            torch.addmm(rows * grad.sum(1, keepdim=True), grad, z, beta=2, alpha=-2, out=by_x[start : start + size])
+            out = by_x[part * size : (part + 1) * size]
+            torch.addmm(rows * grad.sum(1, keepdim=True), grad, z, beta=2, alpha=-2, out=out)
         if by_z is not None:
             by_z.addmm_(grad.T, rows, alpha=-2)
             total += grad.sum(0)
