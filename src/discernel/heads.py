@@ -6,6 +6,7 @@ The ridge head is exact and takes one pass (`Moments.ridge`). Here are those wit
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from torch.nn import functional as F
 from discernel import checks
 from discernel.linalg import solve_psd, symmetric_product, threads_for, unchanged
 
-_HESSIANS = 2**26  # entries that are kept at a time
+HESSIANS = 2**26  # entries that are kept at a time
 _SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)  # of a Newton step
 
 Passes = Callable[[], Iterable[tuple[Tensor, Tensor, Tensor | None]]]
@@ -131,7 +132,7 @@ def _newton(passes: Passes, loss: str, C: float, tol: float | None, max_iter: in
     The targets do not depend on each other: as many are taken at a time as their second derivatives fit into memory.
     """
     features, targets, _ = next(iter(passes()))
-    some = max(1, _HESSIANS // (features.shape[1] + 1) ** 2)
+    some = max(1, HESSIANS // (features.shape[1] + 1) ** 2)
     groups = [slice(start, start + some) for start in range(0, targets.shape[1], some)]
     found = [_newton_of_some(passes, group, C, tol or 1e-8, max_iter, total) for group in groups]
     return torch.cat([w for w, _ in found], 1), all(converged for _, converged in found)
@@ -144,37 +145,55 @@ def _newton_of_some(passes: Passes, group: slice, C: float, tol: float, max_iter
             root = features.new_ones(len(features), 1) if weight is None else weight.to(features)[:, None].sqrt()
             yield torch.cat([features * root, root], 1), (2 * targets[:, group] - 1) * root
 
-    w, before = _newton_step(rows(), None, C, total), math.inf
+    w, before, sums, last = _from_zero(rows(), C, total), None, None, math.inf
     for _ in range(max_iter):
-        w, value = _along(rows(), w, _newton_step(rows(), w, C, total), C, total)
-        if before - value <= tol * value:
+        gradient, sums = _at(rows(), w, before, sums, total)
+        gradient[:, :-1] -= w[:-1].T / (2 * C)
+        step = torch.cat([_solve(h, g[:, None], C) for h, g in zip(sums, gradient, strict=True)], 1)
+        before = w
+        w, value = _along(rows(), w, step, C, total)
+        if last - value <= tol * value:
             return w, True
-        before = value
+        last = value
     return w, False
 
 
-def _newton_step(rows: Iterable[tuple[Tensor, Tensor]], w: Tensor | None, C: float, total) -> Tensor:
-    """Return the step of each target from `w`: a ridge regression of its residual on the rows inside its margin.
+def _solve(sums: Tensor, gradient: Tensor, C: float) -> Tensor:
+    """Return a Newton step; the intercept is not penalised."""
+    hessian = sums.clone()
+    hessian.diagonal()[:-1] += 1 / (2 * C)
+    return solve_psd(hessian, gradient).x
 
-    Without `w`, that from zero, where all rows are inside and the second derivative is the same for all.
+
+def _pulled(pull: Tensor, phi: Tensor) -> Tensor:
+    return (pull.T.contiguous() @ phi).double()  # the layout that BLAS is several times quicker at
+
+
+def _from_zero(rows: Iterable[tuple[Tensor, Tensor]], C: float, total) -> Tensor:
+    """Return the first step, from zero, where all rows are inside every margin: a ridge regression."""
+    parts = ((symmetric_product(phi).double(), _pulled(signs, phi)) for phi, signs in rows)
+    sums, gradient = reduce(lambda a, b: (a[0] + b[0], a[1] + b[1]), parts)
+    return _solve(total(sums), total(gradient).T, C)
+
+
+def _at(
+    rows: Iterable[tuple[Tensor, Tensor]], w: Tensor, before: Tensor | None, sums: Tensor | None, total
+) -> tuple[Tensor, Tensor]:
+    """Return the pull of the rows inside each target's margin, Σ (y − φw)φ, and their Σ φφᵀ.
+
+    Given the latter of weights `before`, only the rows that have come in or gone out since are looked at: fewer with
+    every step.
     """
-    gradients, hessians = [], None
+    gradient, changes = torch.zeros_like(w.T), w.new_zeros(w.shape[1], len(w), len(w))
     for phi, signs in rows:
-        margin = signs if w is None else signs - phi @ w.to(phi)
-        inside = [slice(None)] if w is None else list((signs * margin > 0).T)
-        if hessians is None:
-            hessians = phi.new_zeros(len(inside), phi.shape[1], phi.shape[1], dtype=torch.float64)
-        for hessian, mask in zip(hessians, inside, strict=True):
-            hessian += symmetric_product(phi[mask])
-        pull = margin if w is None else torch.where(signs * margin > 0, margin, 0.0)
-        gradients.append((pull.T.contiguous() @ phi).double())  # the layout that BLAS is several times quicker at
-    assert hessians is not None
-    hessians, gradient = total(hessians), total(torch.stack(gradients).sum(0))
-    hessians.diagonal(dim1=1, dim2=2)[:, :-1] += 1 / (2 * C)
-    if w is None:
-        return solve_psd(hessians[0], gradient.T).x
-    gradient[:, :-1] -= w[:-1].T / (2 * C)
-    return torch.cat([solve_psd(h, g[:, None]).x for h, g in zip(hessians, gradient, strict=True)], 1)
+        margin = signs - phi @ w.to(phi)
+        inside = signs * margin > 0
+        gradient += _pulled(torch.where(inside, margin, 0.0), phi)
+        was = torch.zeros_like(inside) if before is None else signs * (signs - phi @ before.to(phi)) > 0
+        for change, come, gone in zip(changes, (inside & ~was).T, (was & ~inside).T, strict=True):
+            change += symmetric_product(phi[come])
+            change -= symmetric_product(phi[gone])
+    return total(gradient), total(changes) if sums is None else sums + total(changes)
 
 
 def _along(rows: Iterable[tuple[Tensor, Tensor]], w: Tensor, step: Tensor, C: float, total) -> tuple[Tensor, float]:

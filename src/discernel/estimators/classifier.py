@@ -14,13 +14,12 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from discernel.data import Source
 from discernel.estimators.inputs import dense, weights
-from discernel.estimators.predictor import Predictor
+from discernel.estimators.predictor import CACHE_BYTES, Predictor
 from discernel.estimators.sources import truth, weight_of
 from discernel.heads import LinearModel, fit_linear, sum_of_variances, temperature
 from discernel.targets import Targets
 
 PENALTIES = {"svm": 0.1, "softmax": 0.01}
-CACHE_BYTES = 2**31  # features kept for the passes of an iterative head; above that they are computed anew
 CALIBRATION_ROWS = 20_000
 
 

@@ -1,6 +1,8 @@
 """What the learned transformers share: validate, train, transform."""
 
 import copy
+import dataclasses
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -8,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
@@ -17,6 +19,7 @@ from discernel import checks
 from discernel.criteria import CE, DI, LS, Criterion
 from discernel.data import Source
 from discernel.distributed import agreed
+from discernel.estimators.cost import PILOT_ROWS, PILOT_STEPS, Cost, bytes_of_training, seconds_of_training
 from discernel.estimators.inputs import TRAINING_ROWS, Rows, chunks, dense, encode, weights
 from discernel.estimators.progress import Follow, tracked
 from discernel.estimators.sources import adopt, forget, training_targets, validated, weight_of
@@ -56,11 +59,26 @@ class LearnedMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         sample_weight : array (n,), optional
             How often each row counts.
         """
+        return self._train(self._training_rows(X, y, sample_weight))
+
+    def estimate(self, X, y=None, sample_weight=None) -> Cost:
+        """Return the time and the memory that `fit` would take here; a few steps are timed, nothing is changed.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            What `fit` is to be called with.
+        """
+        pilot = clone(self).set_params(verbose=False)
+        return pilot._pilot(pilot._training_rows(X, y, sample_weight))
+
+    def _training_rows(self, X, y, sample_weight) -> Rows:
+        """Return the rows to be trained on, having checked everything."""
         self._check_parameters()
         if isinstance(X, Source):
             targets = training_targets(X, y, sample_weight) if self._supervised else nothing(len(X))
             adopt(self, X, reset=True)
-            return self._train(Rows(X, None, targets, weight_of(X)).counted())
+            return Rows(X, None, targets, weight_of(X)).counted()
         forget(self)
         if self._supervised:
             X, y = validate_data(self, X, y, multi_output=True, **TRAINING_ROWS)
@@ -69,7 +87,7 @@ class LearnedMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         else:
             X, y = validate_data(self, X, **TRAINING_ROWS), None
             targets = nothing(X.shape[0])
-        return self._train(Rows(X, y, targets, weights(X, sample_weight)).counted())
+        return Rows(X, y, targets, weights(X, sample_weight)).counted()
 
     def _check_parameters(self) -> None:
         if not (isinstance(self.rho, str) and self.rho == "auto"):
@@ -119,6 +137,25 @@ class LearnedMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         self.feature_map_ = feature_map.cpu().eval().requires_grad_(False)
         self._set_attributes(self.feature_map_)
         return self
+
+    def _pilot(self, rows: Rows) -> Cost:
+        """Train a few steps on some of the rows; return what the whole training would take."""
+        source, seed = (
+            rows.source(self._device()),
+            agreed(int(check_random_state(self.random_state).randint(2**31 - 1))),
+        )
+        began = time.perf_counter()
+        row = source.features(slice(0, 1))
+        n_components = width(self._start(source, torch.Generator().manual_seed(seed)).to(row), row)
+        start = time.perf_counter() - began
+        if self.criterion is None:
+            self._train(rows.spread(PILOT_ROWS))
+            return Cost(start, bytes_of_training(0, n_components, row.numel(), row.itemsize), None)
+        plan = self._trainer().plan(len(source), n_components, make_criterion(self.criterion, 1.0, rows.targets))
+        steps = dataclasses.replace(self._trainer(), max_epochs=PILOT_STEPS, batch_size=plan.rows)
+        self._train(rows.spread(plan.rows), trainer=steps)
+        memory = bytes_of_training(plan.rows, n_components, row.numel(), row.itemsize)
+        return Cost(start + seconds_of_training(plan, self.history_), memory, plan)
 
     def _penalty(self, feature_map: FeatureMap, source: Source) -> float:
         """Return ρ, or the best for the features that training starts from, for all the rows."""

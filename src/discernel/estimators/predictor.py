@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -16,18 +17,20 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from discernel import checks
 from discernel.data import Source
 from discernel.distributed import agreed
-from discernel.estimators.inputs import ROWS, TRAINING_ROWS, Rows, weights
+from discernel.estimators.cost import PILOT_ROWS, WORKSPACE, Cost
+from discernel.estimators.inputs import CHUNK, ROWS, TRAINING_ROWS, Rows, weights
 from discernel.estimators.learned import LearnedMap
 from discernel.estimators.progress import scored, until_stale
 from discernel.estimators.sources import adopt, check, forget, training_targets, validated, weight_of
 from discernel.estimators.stream import Stream, next_trainer
 from discernel.estimators.transformers import LearnedFastfood, LearnedFourier, LearnedNystroem
 from discernel.feature_maps import FeatureMap
-from discernel.heads import LinearModel
+from discernel.heads import HESSIANS, LinearModel
 from discernel.targets import Targets
 from discernel.training import EpochRecord, Trainer, moments_over
 
 KINDS: dict[str, Any] = {"nystroem": LearnedNystroem, "fourier": LearnedFourier, "fastfood": LearnedFastfood}
+CACHE_BYTES = 2**31  # features kept for the passes of an iterative head; above that they are computed anew
 HEAD_ROWS = 20_000  # that a head other than ridge is fitted on to be scored after an epoch
 
 
@@ -80,6 +83,51 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             Rows to stop by, in place of a share of `X`: as with ``early_stopping=True``, training stops when the
             head's score on them no longer improves. The head is fitted on `X` alone.
         """
+        rows = self._training_rows(X, y, sample_weight)
+        held_out = self._held_out(X_val, y_val, sample_weight_val)
+        for name in ("_stream", "n_samples_seen_"):  # of `partial_fit`
+            self.__dict__.pop(name, None)
+        return self._learn(rows, held_out, resume=self._warm)
+
+    def estimate(self, X, y=None, sample_weight=None) -> Cost:
+        """Return the time and the memory that `fit` would take here; a few steps are timed, nothing is changed.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            What `fit` is to be called with.
+
+        Returns
+        -------
+        Cost
+            With the fields `seconds`, `memory` (bytes beside the data) and `plan` (rows of a batch, steps of an epoch,
+            epochs); printed, it is a sentence. Early stopping may end the training sooner.
+        """
+        pilot = clone(self).set_params(verbose=False)
+        rows = pilot._training_rows(X, y, sample_weight)
+        pilot.transformer_ = pilot._next_transformer(pilot._seed())
+        cost = pilot.transformer_._pilot(pilot._of_map(rows))
+        n_rows = len(rows.targets)
+        few = rows.spread(max(PILOT_ROWS, cost.plan.rows if cost.plan else 0))
+        began = time.perf_counter()
+        pilot._fit_head(few)
+        per_row = (time.perf_counter() - began) / len(few.targets)
+        seconds = cost.seconds + per_row * n_rows
+        if cost.plan is not None and self.early_stopping:
+            seconds += cost.plan.epochs * per_row * (n_rows if self.head == "ridge" else min(n_rows, HEAD_ROWS))
+        return Cost(seconds, max(cost.memory, pilot._head_bytes(rows)), cost.plan)
+
+    def _head_bytes(self, rows: Rows) -> int:
+        """Return the memory of fitting the head: the features that it keeps, and a few matrices of their products."""
+        n_rows, n_components, n_targets = len(rows.targets), self._n_features_out, rows.targets[:1].shape[1]
+        kept = n_rows * n_components * 8
+        if isinstance(self.head, str):
+            kept = kept if self.head != "ridge" and kept <= CACHE_BYTES else 0
+            kept += 3 * 8 * CHUNK + 8 * min(HESSIANS, (n_targets if self.head == "svm" else 4) * n_components**2)
+        return kept + WORKSPACE
+
+    def _training_rows(self, X, y, sample_weight) -> Rows:
+        """Return the rows to be trained on, having checked everything and learned which targets there are."""
         self._check_parameters()
         if isinstance(X, Source):
             targets = training_targets(X, y, sample_weight)
@@ -90,17 +138,12 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 )
             adopt(self, X, reset=not self._warm)
             self._learn_targets(np.asarray(targets.names) if targets.kind == "classes" else targets.raw(slice(0, 1)))
-            rows = self._of_source(X)
-        else:
-            if not self._warm:
-                forget(self)
-            X, y = self._read(X, y, reset=not self._warm, rows=TRAINING_ROWS)
-            self._learn_targets(y)
-            rows = self._rows(X, y, sample_weight)
-        held_out = self._held_out(X_val, y_val, sample_weight_val)
-        for name in ("_stream", "n_samples_seen_"):  # of `partial_fit`
-            self.__dict__.pop(name, None)
-        return self._learn(rows, held_out, resume=self._warm)
+            return self._of_source(X)
+        if not self._warm:
+            forget(self)
+        X, y = self._read(X, y, reset=not self._warm, rows=TRAINING_ROWS)
+        self._learn_targets(y)
+        return self._rows(X, y, sample_weight)
 
     def _go_on(self, X, y, sample_weight, classes=None):
         """Learn from a batch, and from the rows that are remembered of those before."""
@@ -203,13 +246,10 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self, rows: Rows, held_out: Rows | None, seed: int, resume: bool, trainer: Trainer | None = None
     ) -> None:
         """Learn the features, until rows that are held out are no longer predicted better."""
-        transformer, before = self._transformer(seed), self.history_ if resume else []
+        transformer, before = self._next_transformer(seed), self.history_ if resume else []
         if resume:
             for name in (name for name in vars(self.transformer_) if name.endswith("_") or name == "_trained"):
                 setattr(transformer, name, getattr(self.transformer_, name))
-        for name in ("n_features_in_", "feature_names_in_", "preprocessing_"):
-            if hasattr(self, name):
-                setattr(transformer, name, getattr(self, name))
 
         def follow(epochs: Iterable[EpochRecord], feature_map: FeatureMap) -> Iterable[EpochRecord]:
             if held_out is None:
@@ -220,6 +260,14 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.transformer_ = transformer._train(self._of_map(rows), resume=resume, trainer=trainer, follow=follow)
         self.history_ = [*before, *(dataclasses.replace(r, epoch=r.epoch + len(before)) for r in transformer.history_)]
         self.n_iter_ = len(self.history_)
+
+    def _next_transformer(self, seed: int) -> LearnedMap:
+        """Return the transformer to be trained; it knows the features."""
+        transformer = self._transformer(seed)
+        for name in ("n_features_in_", "feature_names_in_", "preprocessing_"):
+            if hasattr(self, name):
+                setattr(transformer, name, getattr(self, name))
+        return transformer
 
     def _of_map(self, rows: Rows) -> Rows:
         """Return the rows with the targets that the features are learned for."""
