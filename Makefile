@@ -7,7 +7,7 @@ READY := .venv/.ready
 install = PIP_CONSTRAINT=$(2) PIP_BUILD_CONSTRAINT=$(2) $(1)/bin/python -m pip install --quiet \
 	--disable-pip-version-check --editable ".[dev]"
 
-.PHONY: demo test test-slow test-oldest test-newest reproduce-quick bench lint audit clean always
+.PHONY: demo test test-slow test-oldest test-newest reproduce-quick bench stress mutation lint audit clean always
 
 # The README's picture and the table behind it.
 docs/images/accuracies.png: $(READY)
@@ -38,6 +38,16 @@ reproduce-quick: $(READY)
 bench: $(READY)
 	$(PY) benchmarks/step.py
 	$(PY) benchmarks/time_to_quality.py --data digits --components 50 --out benchmarks/results/time_to_quality_digits.json
+
+# Kill fits at random moments, resume them, and compare with undisturbed ones to the bit.
+KILLS ?= 200
+stress: $(READY)
+	$(PY) -m tests.stress --kills $(KILLS)
+
+# Whether the tests notice mutants of the modules that everything rests on; goes on with tests/results/mutation.csv.
+mutation: export OMP_NUM_THREADS = 1
+mutation: $(READY)
+	$(PY) -m tests.mutation
 
 lint: $(READY)
 	$(PY) -m ruff check .

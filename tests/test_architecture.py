@@ -12,7 +12,7 @@ import discernel
 ROOT = Path(discernel.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 FLOORS = (
-    {"checks"},
+    {"checks", "interrupts"},
     {"linalg", "hadamard"},
     {"kernels", "moments", "targets"},
     {"criteria", "feature_maps", "landmarks", "heads", "discriminant"},

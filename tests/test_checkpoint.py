@@ -1,11 +1,7 @@
 import json
-import multiprocessing
 import os
 import pickle
-import random
-import signal
 import struct
-import time
 
 import numpy as np
 import pytest
@@ -114,42 +110,6 @@ def test_weights_and_validation_scores_are_resumed_too(tmp_path):
     next(run(tmp_path / "run")[1])
     feature_map, epochs = run(tmp_path / "run")
     assert outcome(feature_map, list(epochs)) == expected
-
-
-def train_in_child(path, done):
-    """Train with a checkpoint after every step and say when it is done; may be killed at any moment."""
-    torch.set_num_threads(1)
-    training.SAVE_SECONDS = 0
-    feature_map = nystroem()
-    history = list(start(feature_map, LS(), path, max_epochs=30))
-    files.write_bytes(done, repr(outcome(feature_map, history)).encode())
-
-
-def changed(path):
-    return path.stat().st_mtime_ns if path.exists() else None
-
-
-def test_a_process_killed_again_and_again_ends_as_if_undisturbed(tmp_path):
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["discernel", "pytest", "torch._dynamo"])  # so that children start at once
-    delays, path, done, kills = random.Random(0), tmp_path / "run", tmp_path / "done", 0
-    while not done.exists():
-        process = context.Process(target=train_in_child, args=(path, done))
-        before = changed(path)
-        process.start()
-        while changed(path) == before and process.is_alive():
-            time.sleep(0.001)
-        if kills < 10:
-            process.join(delays.uniform(0, 0.03))
-            kills += process.is_alive()
-            process.kill()
-        process.join()
-        assert process.exitcode in (0, -signal.SIGKILL)
-    calm = context.Process(target=train_in_child, args=(tmp_path / "calm run", tmp_path / "calm"))
-    calm.start()
-    calm.join()
-    assert kills > 2
-    assert done.read_text() == (tmp_path / "calm").read_text()
 
 
 @pytest.mark.parametrize("function", ["fsync", "replace"])

@@ -27,6 +27,7 @@ from discernel.criteria import DI, Criterion
 from discernel.data import Source
 from discernel.distributed import sharded
 from discernel.feature_maps import FeatureMap, rms
+from discernel.interrupts import held_back
 from discernel.linalg import threads_for
 from discernel.moments import Moments
 
@@ -194,8 +195,9 @@ class Trainer:
         seed : int
             Decides the mini-batches. The same seed, data, settings and thread count give the same bits.
         checkpoint : path, optional
-            A file to which the state is saved after each epoch, and within long ones every minute. If it is there
-            already, training goes on from it, after the records of the epochs it has are yielded again.
+            A file to which the state is saved after each epoch, within long ones every minute, and when SIGINT or
+            SIGTERM comes, which waits for that. If the file is there already, training goes on from it, after the
+            records of the epochs it has are yielded again.
         validation : callable, optional
             Given the map after each epoch, returns the score that the record carries as `validation_score`.
         """
@@ -299,11 +301,15 @@ class _Run:
         if self.step == 0:
             with torch.no_grad():
                 self.criterion.refresh(lambda: moments_over(self.source, self.map), self.map.gram())
-        for batch in self.source.batches(self.size, self.generator, skip=self.step):
-            self._update(batch)
-            if self.path is not None and time.perf_counter() - saved > SAVE_SECONDS:
+        with held_back(self.path is not None and self.source.ranks == 1) as held:
+            for batch in self.source.batches(self.size, self.generator, skip=self.step):
+                self._update(batch)
+                if held.waiting or (self.path is not None and time.perf_counter() - saved > SAVE_SECONDS):
+                    self._save()
+                    saved = time.perf_counter()
+                    held.let_go()
+            if held.waiting:
                 self._save()
-                saved = time.perf_counter()
         seconds = time.perf_counter() - started
         mean, learning_rate = self.total / self.steps, self._learning_rate()
         self._check(mean)

@@ -1,5 +1,7 @@
 """The command line. What a command needs is imported when it runs, so that `--help` is quick."""
 
+import signal
+
 import typer
 
 from discernel.cli.common import app
@@ -36,5 +38,6 @@ for each in (*COMMANDS, two_sample, demo, reproduce, version):  # in the order o
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line. Being told to stop by the system (SIGTERM) is the same as by Ctrl-C."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     app()

@@ -98,7 +98,8 @@ def fit(
 ) -> None:
     """Learn a classifier or a regressor from a table.
 
-    Stopped by Ctrl-C, the same command with --resume goes on after the last epoch (or minute) that was completed.
+    Stopped by Ctrl-C or SIGTERM, the same command with --resume goes on where it was; killed, after the last epoch (or
+    minute) that was completed.
 
     \b
     Examples:
@@ -194,7 +195,7 @@ def _keep(model, target: list[str], out: Path) -> None:
 
 def _how_to_resume(checkpoint: Path) -> str:
     if not checkpoint.is_file():
-        return "Stopped before the first epoch was done: there is nothing to resume."
+        return "Stopped before the first step was done: there is nothing to resume."
     return f"Stopped. The state is in {checkpoint}; go on with:\n  {command_line('--resume')}"
 
 
