@@ -121,7 +121,7 @@ class Stress:
     def __init__(self, root, seed=0):
         self.root, self.random, self.counts = Path(root), random.Random(seed), Counter()
         self.context = multiprocessing.get_context("forkserver")
-        self.context.set_forkserver_preload(["tests.stress", "torch._dynamo", "discernel.evaluation"])
+        self.context.set_forkserver_preload([__name__, "torch._dynamo", "discernel.evaluation"])
         write_table(self.root / "table.parquet")
         self.expected = {job: self.undisturbed(job) for job in JOBS}
 
