@@ -93,7 +93,8 @@ def work(job, folder):
     torch.set_num_threads(1)
     training.SAVE_SECONDS = 0.0
     sys.stdout = sys.stderr = open(folder.parent / "log", "a")  # noqa: SIM115
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     try:
         JOBS[job](folder)
     except OSError as error:
