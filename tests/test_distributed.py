@@ -6,6 +6,7 @@ import sys
 import warnings
 from functools import cache
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -33,6 +34,7 @@ from discernel import (
     Trainer,
     load,
     moments_over,
+    training,
 )
 from discernel.data import Shard
 from discernel.distributed import agreed, processes, sharded
@@ -69,6 +71,12 @@ def trained(kind, criterion, source, **settings):
     return found | {"means": np.array([record.criterion for record in history])}
 
 
+def in_parts(run):
+    """Return what is run with mini-batches of which a process takes few rows at once."""
+    with mock.patch.object(training, "AT_ONCE", 12 * 25):
+        return run()
+
+
 def estimator(model, x, y):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -86,6 +94,7 @@ def cases():
         for kind in ("nystroem", "fourier")
         for weighted in (False, True)
     }
+    found["in parts"] = lambda: in_parts(lambda: trained("nystroem", DI(), data(203, True), batch_size=203))
     found["few rows"] = lambda: trained("fourier", DI(), data(13), batch_size=13)
     found["single rows"] = lambda: trained("fourier", DI(), data(7), batch_size=2, n_components=1)
     wide = data(700)

@@ -20,10 +20,12 @@ from discernel import (
     DivergenceWarning,
     ModuleMap,
     Nystroem,
+    Profiled,
     RandomFourier,
     Targets,
     Trainer,
     moments_over,
+    training,
 )
 from discernel.linalg import threads_for
 from discernel.training import cosine
@@ -459,3 +461,35 @@ def test_the_callers_threads_are_its_own_between_epochs():
             assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+# A batch in parts
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("criterion", [DI(), DI(0.1), LS(), CE()], ids=lambda c: type(c).__name__)
+@pytest.mark.parametrize("kind", ["nystroem", "fourier"])
+def test_a_batch_in_parts_has_the_value_and_the_gradients_of_the_batch(kind, criterion, weighted, monkeypatch):
+    x = torch.rand(90, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    weight = x[:, 2] + 0.1 if weighted else None
+    source = ArraySource(x, Targets.classes((x[:, 0] * 3).long()), weight)
+    start = Nystroem(x[:10], RBF(1.0)) if kind == "nystroem" else RandomFourier.sample(RBF(1.0), 3, 10, dtype=x.dtype)
+    maps = []
+    for numbers in (2**27, 10 * 32, 10 * 45):
+        monkeypatch.setattr(training, "AT_ONCE", numbers)
+        maps.append(copy.deepcopy(start))
+        maps[-1].history = list(Trainer(3, batch_size=90).epochs(maps[-1], copy.deepcopy(criterion), source, seed=0))
+    whole, *others = maps
+    for parts in others:
+        for a, b in zip(whole.history, parts.history, strict=True):
+            assert b.criterion == pytest.approx(a.criterion, rel=1e-9)
+        for a, b in zip(whole.parameters(), parts.parameters(), strict=True):
+            torch.testing.assert_close(b, a, rtol=1e-5, atol=1e-7)
+
+
+def test_a_criterion_that_needs_the_whole_batch_says_so(monkeypatch):
+    monkeypatch.setattr(training, "AT_ONCE", 10)
+    x = torch.rand(40, 2)
+    source = ArraySource(x, Targets.classes(x[:, 0] > 0.5))
+    with pytest.raises(NotImplementedError, match="lower batch_size"):
+        list(Trainer(1).epochs(RandomFourier.sample(RBF(1.0), 2, 5), Profiled(), source))

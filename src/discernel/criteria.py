@@ -4,9 +4,10 @@ A criterion meets a feature map in three tensors: the basis G (n×J), the target
 for the identity). It knows nothing else of the map.
 """
 
+import copy
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from torch.nn import functional as F
 
 from discernel import checks
 from discernel.linalg import unchanged, whitened
-from discernel.moments import Fit, Moments, Total, ridge_fit
+from discernel.moments import Fit, Moments, Ridge, Total, ridge_fit
 
 
 def discriminant_information(
@@ -132,6 +133,20 @@ class Criterion(nn.Module):
     def refresh(self, moments: Callable[[], Moments], gram: Tensor | None) -> None:
         """Look at all the data, at the start of each epoch; `moments()` makes one pass over it."""
 
+    def of_parts(self, parts: int, weight: Tensor, moments: Callable[[], Moments], gram: Tensor | None) -> "Criterion":
+        """Return the criterion of each of the parts that a batch is too large to be taken without.
+
+        As with processes, values and gradients add up to those of the batch. The rows of the batch weigh `weight`;
+        `moments()` makes one pass over it.
+        """
+        raise NotImplementedError(f"{type(self).__name__} needs the whole of a batch at once: lower batch_size")
+
+    def _of_parts(self, parts: int, weight: Tensor) -> Self:
+        """Return this criterion for parts of a batch, if it is a mean over the rows."""
+        part = copy.copy(self)
+        part.total, part.ranks = lambda _: weight, parts * self.ranks
+        return part
+
 
 class DI(Criterion):
     """Discriminant Information of each mini-batch: Algorithms 1 and 2 of the paper."""
@@ -153,6 +168,28 @@ class DI(Criterion):
         fit = ridge_fit(basis, targets, self.rho, gram, sample_weight, bool(self.refine), self.total)
         self.refine.fill_(fit.refined)
         return _at_optimum(basis, targets, self.rho, gram, sample_weight, fit, self.ranks)
+
+    def of_parts(self, parts, weight, moments, gram):
+        """Solve for the weights of the batch, at which a part has its share of the value and of the gradient."""
+        whole = moments()
+        return _Explained(whole.ridge(self.rho, gram), whole.target_mean, self.rho / (parts * self.ranks))
+
+
+class _Explained(Criterion):
+    """What given weights W, b explain, Σ‖y − ȳ‖² − ‖gW + b − y‖² less ρ tr(WᵀBW): DI at the best, with its gradient."""
+
+    higher_is_better = True
+
+    def __init__(self, ridge: Ridge, target_mean: Tensor, rho: float):
+        super().__init__()
+        self.ridge, self.target_mean, self.rho = ridge, target_mean, rho
+
+    def forward(self, basis, targets, gram=None, sample_weight=None):
+        w = self.ridge.weights
+        errors = (torch.addmm(self.ridge.intercept, basis.double(), w) - targets).square().sum(1)
+        explained = (targets - self.target_mean).square().sum(1) - errors
+        weighted = explained.sum() if sample_weight is None else sample_weight.double() @ explained
+        return (weighted - self.rho * (w * (w if gram is None else gram.double() @ w)).sum()).to(basis.dtype)
 
 
 class PrivacyDI(Criterion):
@@ -251,6 +288,10 @@ class LS(Criterion):
         penalty = (self.weights * penalised).sum() * (self.rho / self.count)
         return (self._mean(errors, sample_weight) + penalty / self.ranks).to(basis.dtype)
 
+    def of_parts(self, parts, weight, moments, gram):
+        """Return the same, as the share of a part."""
+        return self._of_parts(parts, weight)
+
 
 class CE(Criterion):
     """Softmax cross-entropy of a linear layer that is trained jointly with the map, the paper's second baseline.
@@ -280,3 +321,7 @@ class CE(Criterion):
         else:
             losses = F.cross_entropy(logits, targets, reduction="none")
         return self._mean(losses, sample_weight)
+
+    def of_parts(self, parts, weight, moments, gram):
+        """Return the same, as the share of a part."""
+        return self._of_parts(parts, weight)

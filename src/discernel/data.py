@@ -35,6 +35,12 @@ class Batch(NamedTuple):
     targets: Tensor
     sample_weight: Tensor | None
 
+    def split(self, size: int) -> list["Batch"]:
+        """Return parts of at most so many rows."""
+        weights = [None] * -(-max(len(self.x), 1) // size)
+        weights = weights if self.sample_weight is None else self.sample_weight.split(size)
+        return list(map(Batch, self.x.split(size), self.targets.split(size), weights))
+
 
 class Source(ABC):
     """Rows of data with their targets and, optionally, weights; a subclass says how rows are fetched."""

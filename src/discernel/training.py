@@ -10,9 +10,9 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -24,7 +24,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from discernel import checkpoint as files
 from discernel import checks
 from discernel.criteria import DI, Criterion
-from discernel.data import Source
+from discernel.data import Batch, Source
 from discernel.distributed import sharded
 from discernel.feature_maps import FeatureMap, rms
 from discernel.interrupts import held_back
@@ -34,6 +34,7 @@ from discernel.moments import Moments
 SCHEDULES = ("cosine", "plateau")
 AUTO_STEPS, MAX_EPOCHS = 600, 60
 SAVE_SECONDS = 60.0
+AT_ONCE = 2**27  # numbers of the basis; a mini-batch with more is taken in parts
 PROBE = 64  # rows by which a collapse of the features is noticed
 _PROGRESS = ("epoch", "step", "total", "best_at_decay", "stopped")
 
@@ -77,6 +78,8 @@ class Trainer:
     batch_size : int, "auto" or "paper"
         Rows of a mini-batch, always more than J if there are as many. "auto" takes 10J, or for six steps an epoch as
         few as 2J, but at least 1000; "paper" takes 1000, or 2J for DI with J > 500.
+        A batch may be as large as the data: if its features would take too much memory, they are computed in parts,
+        with the same result.
     learning_rate : float
         Of Adam. If `relative`, in units of each parameter's own natural size (`FeatureMap.scales`), so that neither
         the units of the data nor the bandwidth matter; else absolute.
@@ -234,6 +237,7 @@ class _Run:
         self.varied = _varies(basis)
         criterion.prepare(basis, batch.targets)
         self.size, self.steps, self.max_epochs = settings.plan(len(source), basis.shape[1], criterion)
+        self.at_once = max(1, AT_ONCE // basis.shape[1])
         self.work = self.size * basis.shape[1] * (basis.shape[1] + batch.x[0].numel())
         self.optimizer = torch.optim.Adam(self._groups(), maximize=criterion.higher_is_better, fused=True)
         self.plateau = self._plateau()
@@ -325,14 +329,30 @@ class _Run:
             for group in self.optimizer.param_groups:
                 group["lr"] = group["initial_lr"] * factor
         self.optimizer.zero_grad()
-        value = self.criterion(self.map.basis(batch.x), batch.targets, self.map.gram(), batch.sample_weight)
-        value.backward()
-        value = self._complete(value.detach())
+        value = self._complete(self._backward(batch))
         self.optimizer.step()
         self.step += 1
         self.total += value.item()
         if not math.isfinite(self.total):
             raise _Diverged(f"the criterion became {value.item()} at step {self.step}")
+
+    def _backward(self, batch: Batch) -> Tensor:
+        """Return this process's share of the criterion of a mini-batch, having added up its gradients."""
+        criterion, parts = self.criterion, [batch]
+        if self.size > self.at_once * self.source.ranks:
+            parts = batch.split(self.at_once)
+            weight = (
+                batch.targets.new_tensor(len(batch.x)) if batch.sample_weight is None else batch.sample_weight.sum()
+            )
+            with torch.no_grad():
+                moments = partial(_moments, parts, self.map, self.source)
+                criterion = criterion.of_parts(len(parts), self.source.total(weight), moments, self.map.gram())
+        values = []
+        for part in parts:
+            value = criterion(self.map.basis(part.x), part.targets, self.map.gram(), part.sample_weight)
+            value.backward()
+            values.append(value.detach())
+        return torch.stack(values).sum()
 
     def _complete(self, value: Tensor) -> Tensor:
         """Return the criterion of the whole batch, having made the gradients those of the whole batch too."""
@@ -430,9 +450,12 @@ def moments_over(source: Source, feature_map: FeatureMap) -> Moments:
     """Return the moments of a map's basis and the targets over all rows of a source, in one pass of bounded memory."""
     with torch.no_grad():
         width = feature_map.basis(source.rows(slice(0, 1)).x).shape[1]
-        batches = source.batches(max(256, 2**22 // width))
-        here = reduce(add, (Moments.of(feature_map.basis(b.x), b.targets, b.sample_weight) for b in batches))
-        return here if source.ranks == 1 else here.reduce(source.total)
+        return _moments(source.batches(max(256, 2**22 // width)), feature_map, source)
+
+
+def _moments(batches: Iterable[Batch], feature_map: FeatureMap, source: Source) -> Moments:
+    here = reduce(add, (Moments.of(feature_map.basis(b.x), b.targets, b.sample_weight) for b in batches))
+    return here if source.ranks == 1 else here.reduce(source.total)
 
 
 def _varies(basis: Tensor) -> bool:
