@@ -139,7 +139,7 @@ def test_their_integer_weights_are_repeated_rows():
 def test_many_rows_are_too_many_for_a_head_that_takes_passes(monkeypatch):
     monkeypatch.setattr(discernel.estimators.predictor, "HEAD_ROWS", 20)
     given = {"X_val": X[REST], "y_val": Y[REST]}
-    ridge = short().fit(X[TRAIN], Y[TRAIN], **given)
+    ridge = short(head="ridge").fit(X[TRAIN], Y[TRAIN], **given)
     assert scores(ridge) == [ridge.score(X[REST], Y[REST])]
     other = short(head=LogisticRegression()).fit(X[TRAIN], Y[TRAIN], **given)
     some = TRAIN[np.arange(20) * len(TRAIN) // 20]

@@ -58,7 +58,7 @@ def test_a_stream_ends_about_where_fit_does(feature_map):
 
 
 CASES = {
-    "ridge": (small(), Y),
+    "ridge": (small(head="ridge"), Y),
     "svm": (small(head="svm"), Y),
     "softmax": (small(head="softmax", feature_map="fourier"), Y),
     "any head": (small(head=LogisticRegression()), Y),
@@ -93,7 +93,7 @@ def test_a_stream_is_learned_by_every_head_and_the_same_seed_gives_the_same_bits
 
 
 def test_the_head_knows_all_rows_and_the_features_go_on():
-    model = small(alpha=0.1).partial_fit(X[:75], Y[:75], classes=CLASSES)
+    model = small(head="ridge", alpha=0.1).partial_fit(X[:75], Y[:75], classes=CLASSES)
     before = model.transformer_.components_.copy()
     model.partial_fit(X[75:], Y[75:])
     moved = np.abs(model.transformer_.components_ - before).max()
@@ -169,7 +169,7 @@ def test_weights_of_one_are_none():
 
 def test_rows_of_weight_zero_do_not_count():
     weight = (np.arange(150) % 2).astype(float)
-    model = streamed(small(), sample_weight=weight)
+    model = streamed(small(head="ridge"), sample_weight=weight)
     assert model.n_samples_seen_ == 150
     head = SklearnRidge(1e-4).fit(model.transform(X[1::2]), np.eye(3)[Y[1::2]])
     np.testing.assert_allclose(model.decision_function(X), head.predict(model.transform(X)), atol=1e-5)

@@ -53,6 +53,7 @@ MODELS = {
     "settings": (
         DiscernelClassifier(
             5,
+            head="ridge",
             gamma=np.full(4, 0.2),
             alpha="gcv",
             early_stopping=True,

@@ -139,7 +139,7 @@ def test_memory_mapped_and_sparse_sources(tmp_path):
     "options",
     [
         {"head": "softmax"},
-        {"alpha": "gcv"},
+        {"head": "ridge", "alpha": "gcv"},
         {"gamma": "median"},
         {"gamma": "cv"},
         {"feature_map": LearnedNystroem(10, init="kmeans", trainer=FAST)},

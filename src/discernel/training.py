@@ -76,8 +76,9 @@ class Trainer:
     max_epochs : int or "auto"
         Passes over the data; "auto" takes about 600 steps, in at most 60 epochs.
     batch_size : int, "auto" or "paper"
-        Rows of a mini-batch, always more than J if there are as many. "auto" takes 10J, or for six steps an epoch as
-        few as 2J, but at least 1000; "paper" takes 1000, or 2J for DI with J > 500.
+        Rows of a mini-batch, always more than J if there are as many. "auto" takes 10J, up to 20J of many rows (thirty
+        steps an epoch), down to 2J of few (six steps), but at least 1000; "paper" takes 1000, or 2J for DI with
+        J > 500.
         A batch may be as large as the data: if its features would take too much memory, they are computed in parts,
         with the same result.
     learning_rate : float
@@ -155,7 +156,8 @@ class Trainer:
         if self.batch_size == "paper":
             rows = 2 * n_components if isinstance(criterion, DI) and n_components > 500 else 1000
         elif self.batch_size == "auto":
-            rows = max(1000, min(10 * n_components, max(2 * n_components, n_rows // 6)))
+            many = max(10 * n_components, min(20 * n_components, n_rows // 30))
+            rows = max(1000, min(many, max(2 * n_components, n_rows // 6)))
             rows = n_rows // max(1, round(n_rows / rows))  # whole batches, so that hardly a row is left out
         else:
             rows = int(self.batch_size)
@@ -167,7 +169,7 @@ class Trainer:
         Examples
         --------
         >>> Trainer().plan(60_000, 100, DI())
-        Plan(rows=1000, steps=60, epochs=10)
+        Plan(rows=2000, steps=30, epochs=20)
         """
         rows = self.rows_per_batch(n_rows, n_components, criterion)
         steps, epochs = n_rows // rows, self.max_epochs

@@ -72,7 +72,9 @@ def fit(
     map: Annotated[
         Map, typer.Option(metavar="NAME", help="Landmarks (nystroem) or frequencies (fourier).")
     ] = Map.nystroem,
-    head: Annotated[Head, typer.Option(metavar="NAME", help="The model on them: ridge, svm or softmax.")] = Head.ridge,
+    head: Annotated[
+        Head | None, typer.Option(metavar="NAME", help="The model on them: ridge, svm or softmax; else by the task.")
+    ] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the data; else chosen by its size.")] = None,
     early_stopping: Annotated[
         bool, typer.Option("--early-stopping", help="Stop by the score of held-out rows.")
@@ -106,7 +108,7 @@ def fit(
       discernel fit train.csv --target species
       discernel fit train.csv -t price --task regression -J 500
       discernel fit train.csv -t species --report report.html --test test.csv
-      discernel fit 'year=*/*.parquet' -t label --head svm -o label.safetensors
+      discernel fit 'year=*/*.parquet' -t label --head softmax -o label.safetensors
       torchrun --nproc-per-node 2 -m discernel fit train.parquet -t label
     """
     from discernel.distributed import first, processes, restarted
@@ -167,10 +169,10 @@ def _estimator(source, components, feature_map, head, early_stopping, seed) -> A
 
     options = {"feature_map": str(feature_map), "early_stopping": early_stopping, "random_state": seed}
     if source.targets.kind == "values":
-        if head != Head.ridge:
+        if head not in (None, Head.ridge):
             raise ValueError(f"regression has the ridge head alone, got --head {head}")
         return DiscernelRegressor(components, **options)
-    return DiscernelClassifier(components, head=str(head), **options)
+    return DiscernelClassifier(components, head=str(head or Head.svm), **options)
 
 
 def _train(screen, model, source, epochs: int | None, checkpoint: Path) -> None:

@@ -42,9 +42,9 @@ class DiscernelClassifier(ClassifierMixin, Predictor):
     feature_map : {"nystroem", "fourier", "fastfood"} or a learned transformer
         What is learned. A transformer (`LearnedNystroem`, ...) brings its own settings; `n_components`, `gamma`,
         `rho`, `trainer`, `device` and `verbose` are for the names.
-    head : {"ridge", "svm", "softmax"} or a scikit-learn classifier
-        The model on the features: least squares to the class indicators, exact, from one pass; linear SVMs with a
-        squared hinge, one class against the rest, as in the paper; softmax regression; or any classifier.
+    head : {"svm", "ridge", "softmax"} or a scikit-learn classifier
+        The model on the features: linear SVMs with a squared hinge, one class against the rest, as in the paper; least
+        squares to the class indicators, exact, from one pass, the quickest; softmax regression; or any classifier.
     gamma : float, array, "scale", "median", "cv" or "learn"
         See `LearnedNystroem`; for "fourier" and "fastfood", whose frequencies carry their own metric, "learn" is
         "scale".
@@ -115,7 +115,7 @@ class DiscernelClassifier(ClassifierMixin, Predictor):
         n_components=100,
         *,
         feature_map="nystroem",
-        head="ridge",
+        head="svm",
         gamma="learn",
         rho=1e-4,
         alpha=None,

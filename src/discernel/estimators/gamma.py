@@ -1,6 +1,7 @@
 """Choosing the bandwidth γ from the data."""
 
 import copy
+import math
 
 import numpy as np
 import torch
@@ -79,8 +80,14 @@ def check_kernel(kernel, gamma, rules) -> None:
         make_kernel("rbf", gamma)
 
 
-def kernel_from_data(kernel, gamma, x: Tensor, y, weight: Tensor | None, generator: torch.Generator) -> Kernel:
-    """Return the kernel with its gamma found by the rule, and trainable if that is to be learned."""
+def kernel_from_data(
+    kernel, gamma, x: Tensor, y, weight: Tensor | None, generator: torch.Generator, n_components: int = 1
+) -> Kernel:
+    """Return the kernel with its gamma found by the rule, and trainable if that is to be learned.
+
+    A metric that is learned starts from "scale", times √J/5 if that is more than one: the more landmarks there are,
+    the narrower may each of them look.
+    """
     if isinstance(kernel, Kernel):
         return copy.deepcopy(kernel)
     if not isinstance(gamma, str):
@@ -90,6 +97,7 @@ def kernel_from_data(kernel, gamma, x: Tensor, y, weight: Tensor | None, generat
         raise ValueError('gamma="cv" needs a class for each row in y; use "scale", "median" or a number')
     value = gamma_from_data("scale" if gamma == "learn" else gamma, x, y, weight, generator)
     if gamma == "learn":
+        value *= max(1.0, math.sqrt(n_components) / 5)
         return make_kernel(kernel, torch.full((x.shape[1],), value, dtype=x.dtype), trainable=True)
     return make_kernel(kernel, value)
 

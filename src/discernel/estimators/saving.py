@@ -176,6 +176,9 @@ def _rebuild(arrays: Mapping[str, Tensor], meta: Mapping[str, Any]):
     estimator.transformer_ = _rebuild(files.branch("transformer", arrays), meta["transformer"])
     _check_width(estimator, estimator.transformer_.n_features_in_)
     estimator.head_ = LinearModel(**files.branch("head", arrays))
+    columns = estimator.head_.weights.shape[1]
+    if len(getattr(estimator, "classes_", range(columns))) != columns:
+        raise ValueError(f"there are {len(estimator.classes_)} classes, but the head has {columns}")
     return estimator
 
 

@@ -26,7 +26,8 @@ class LearnedNystroem(LearnedMap):
         gamma.
     gamma : float, array, "scale", "median", "cv" or "learn"
         The bandwidth, one number or one per feature; a rule that finds one number; or "learn": one per feature, started
-        from "scale" and trained with the landmarks (see `gamma_`). See `discernel.estimators.gamma`.
+        from "scale" (times √J/5 if J > 25) and trained with the landmarks (see `gamma_`). See
+        `discernel.estimators.gamma`.
     rho : float or "auto"
         The ridge penalty of the criterion, absolute as in the paper; or that which is best for all the rows in
         generalised cross-validation on the features that training starts from, of which a mini-batch takes its share.
@@ -100,11 +101,11 @@ class LearnedNystroem(LearnedMap):
 
     def _start(self, source, generator):
         x, weight, y = sample(source, generator)
-        kernel = kernel_from_data(self.kernel, self.gamma, x, y, weight, generator)
         n_distinct = len(distinct_rows(x, weight)[0])
         if self.n_components > n_distinct:
             warnings.warn(f"n_components is {self.n_components}, but there are {n_distinct} distinct rows: using those")
         count = min(self.n_components, n_distinct)
+        kernel = kernel_from_data(self.kernel, self.gamma, x, y, weight, generator, count)
         return Nystroem(choose_landmarks(x, count, self.init, generator, weight), kernel)
 
     @property
