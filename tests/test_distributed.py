@@ -1,6 +1,7 @@
 """Two and three real processes train what one does, to rounding."""
 
 import os
+import socket
 import subprocess
 import sys
 import warnings
@@ -15,6 +16,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from sklearn.datasets import load_iris
+from sklearn.linear_model import LogisticRegression
 
 from discernel import (
     CE,
@@ -30,14 +32,15 @@ from discernel import (
     PrivacyDI,
     Profiled,
     RandomFourier,
+    TableSource,
     Targets,
     Trainer,
     load,
     moments_over,
     training,
 )
-from discernel.data import Shard
-from discernel.distributed import agreed, processes, sharded
+from discernel.data import Shard, View
+from discernel.distributed import agreed, gathered, processes, sharded
 
 CRITERIA = {
     "di": DI,
@@ -113,10 +116,57 @@ def cases():
     return found
 
 
+def write_tables(folder):
+    """Write a table in two formats: sorted, so that the processes find other classes and categories in their parts."""
+    generator = np.random.default_rng(0)
+    frame = pd.DataFrame(generator.random((500, 3)), columns=["a", "b", "c"])
+    frame["a"] = np.sort(frame["a"])
+    frame["colour"] = np.where(frame["a"] < 0.3, "red", np.where(frame["a"] < 0.8, "blue", "grey"))
+    frame["kind"] = np.where(frame["a"] > 0.7, "late", np.where(frame["b"] > frame["c"], "up", "down"))
+    frame["value"], frame["weight"] = np.sin(5 * frame["a"]) + frame["b"], generator.random(500) + 0.5
+    frame.loc[3, "b"] = np.nan
+    frame.to_csv(folder / "rows.csv", index=False)
+    frame.to_parquet(folder / "rows.parquet", row_group_size=90)
+
+
+FEATURES = ["a", "b", "c", "colour"]
+
+
+def of_table(folder, path, ranks=1):
+    """Return what is found of a table that the processes share, in float32 as tables are."""
+    options = {"features": FEATURES, "missing": "impute", "scaling": "standard", "shared": True}
+    source = TableSource(folder / path, "kind", weight="weight", **options)
+    assert (source.ranks, len(source)) == (ranks, 500)
+    assert len(source.stored) < 300 or ranks == 1
+    columns = [(column.offset, column.scale, column.fill) for column in source.preprocessing.columns[:3]]
+    found = {"columns": np.array(columns), "colours": np.array(source.preprocessing.columns[3].categories)}
+    found |= {"classes": source.targets.raw(), "weights": source.sample_weight.numpy()}
+    found["rows"] = source.rows(torch.tensor([499, 3, 250])).x.numpy()
+    view = View(source, torch.arange(0, 500, 3))
+    for name, each in (("batches", source), ("view", view)):
+        drawn = each.batches(60, torch.Generator().manual_seed(0))
+        parts = [np.concatenate(gathered(batch.x.numpy())) for batch in drawn]
+        found[name] = np.stack([part[np.lexsort(part.T)] for part in parts])
+    trainer = Trainer(max_epochs=2, learning_rate=1e-3)
+    for name, head in {"ridge": "ridge", "svm": "svm", "other": LogisticRegression()}.items():
+        model = DiscernelClassifier(8, head=head, trainer=trainer, early_stopping=name == "ridge", random_state=0)
+        found[name] = model.fit(source).predict_proba(source)
+        found[f"{name} score"] = np.array(model.score(source))
+    values = TableSource(folder / path, "value", **options)
+    found["values"] = DiscernelRegressor(8, trainer=trainer, random_state=0).fit(values).predict(values)
+    return found
+
+
+def of_tables(folder, ranks=1):
+    kinds = ("rows.parquet", "rows.csv")
+    return {f"{kind}/{key}": value for kind in kinds for key, value in of_table(folder, kind, ranks).items()}
+
+
 def work(rank, ranks, folder):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
     results = {f"{name}/{key}": value for name, run in cases().items() for key, value in run().items()}
+    results |= of_tables(folder, ranks)
     results["agreed"] = np.array(agreed(100 + rank))
     unseeded = LearnedNystroem(5, trainer=Trainer(max_epochs=1)).fit(*load_iris(return_X_y=True))
     results["unseeded"] = unseeded.components_
@@ -133,6 +183,7 @@ def alone():
 def together(request, tmp_path_factory):
     """Return the results of each of so many processes."""
     folder = tmp_path_factory.mktemp("processes")
+    write_tables(folder)
     mp.start_processes(work, (request.param, folder), request.param, start_method="spawn")
     return [dict(np.load(folder / f"{rank}.npz")) for rank in range(request.param)]
 
@@ -145,6 +196,17 @@ def test_several_processes_are_one(together, name):
             # Adam's first steps are as long as the learning rate, however small the gradient: there float32 shows.
             tolerance = (1e-5 if key.endswith("means") else 0.05) if name == "refined" else 1e-7
             np.testing.assert_allclose(results[key], value, rtol=tolerance, atol=tolerance, err_msg=key)
+
+
+def test_processes_that_share_a_table_find_what_one_does(together, tmp_path):
+    write_tables(tmp_path)
+    for key, value in of_tables(tmp_path).items():
+        for results in together:
+            if value.dtype.kind == "f":
+                tolerance = 1e-6 if key.endswith(("columns", "rows", "batches", "view", "weights")) else 1e-3
+                np.testing.assert_allclose(results[key], value, rtol=tolerance, atol=tolerance, err_msg=key)
+            else:
+                np.testing.assert_array_equal(results[key], value, err_msg=key)
 
 
 def test_all_processes_end_with_the_same_bits(together):
@@ -264,3 +326,64 @@ def test_the_command_line_fits_under_torchrun(tmp_path):
     one, two = (load(tmp_path / f"{name}.safetensors") for name in ("one", "two"))
     np.testing.assert_allclose(two.transformer_.components_, one.transformer_.components_, rtol=1e-3, atol=1e-3)
     assert not list(tmp_path.glob("*.checkpoint"))
+
+
+def environment(rank, port) -> dict[str, str]:
+    """Return what torchrun would set for one of two processes."""
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    numbers = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+    return os.environ | where | numbers | {"TORCHELASTIC_RUN_ID": "test"}
+
+
+def free_port() -> int:
+    with socket.socket() as each:
+        each.bind(("127.0.0.1", 0))
+        return each.getsockname()[1]
+
+
+@pytest.mark.parametrize("rank", [0, 1], ids=["the other never arrives", "there is no store"])
+def test_a_command_whose_processes_do_not_come_together_ends_and_says_so(rank, tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n1,a\n2,b\n")
+    fit = ["fit", str(tmp_path / "a.csv"), "-t", "y", "--timeout", "2"]
+    command, given = [sys.executable, "-m", "discernel", *fit], environment(rank, free_port())
+    done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=200, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "Error: not all processes have come together within 2 s" in done.stderr
+    assert "bug" not in done.stderr
+
+
+FAULT = """
+import os, sys, time, torch
+from discernel.distributed import ProcessLost, processes, rank, total
+
+folder, fault = sys.argv[1:]
+open(f"{folder}/{os.environ['RANK']}", "w").close()
+while len(os.listdir(folder)) < 2:  # so that the timeout is not one of starting
+    time.sleep(0.05)
+try:
+    with processes(timeout=4):
+        total(torch.ones(2))
+        if rank() == 0 and fault == "ends":
+            os._exit(9)
+        if rank() == 0:
+            time.sleep(300)
+        total(torch.ones(2))
+except ProcessLost as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("fault", ["ends", "is silent"])
+def test_a_process_that_is_lost_with_the_store_is_an_error_in_the_other(fault, tmp_path):
+    port = free_port()
+    command = [sys.executable, "-c", FAULT, str(tmp_path), fault]
+    bad, good = (
+        subprocess.Popen(command, env=environment(rank, port), stdout=subprocess.PIPE, text=True) for rank in (0, 1)
+    )
+    try:
+        said, _ = good.communicate(timeout=200)
+    finally:
+        bad.kill()
+        bad.communicate()
+    assert said.startswith("another process has ended or does not answer")
+    assert good.returncode == 0

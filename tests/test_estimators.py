@@ -536,6 +536,17 @@ def test_modules_are_evaluated_as_modules_should_be():
     assert DiscernelClassifier(feature_map=model, early_stopping=True).fit(X, Y).score(X, Y) > 0.5
 
 
+def test_a_module_does_not_learn_from_the_rows_that_the_penalty_is_chosen_by():
+    def statistics(rho):
+        module = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 5))
+        return LearnedFeatures(module, rho=rho, trainer=short(), random_state=0).fit(X, Z).feature_map_.state_dict()
+
+    given, chosen = statistics(1e-3), statistics("auto")
+    names = [name for name in given if name.endswith(("running_mean", "running_var", "num_batches_tracked"))]
+    assert len(names) == 3
+    assert all(torch.equal(given[name], chosen[name]) for name in names)
+
+
 def test_a_module_without_parameters_only_transforms():
     model = LearnedFeatures(nn.Tanh(), criterion=None).fit(X)
     np.testing.assert_allclose(model.transform(X), np.tanh(X), atol=1e-6)

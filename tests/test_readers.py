@@ -97,6 +97,59 @@ def test_all_kinds_of_table_have_the_same_rows(kind, tmp_path, monkeypatch):
     assert pa.Table.from_batches(table.batches(some)).equals(TABLE.select(["flag", "whole"]).cast(some))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("parts", [2, 3, 7, 150])
+def test_parts_are_the_whole_and_are_contiguous(kind, parts, tmp_path, monkeypatch):
+    monkeypatch.setattr(readers, "ROWS", 16)
+    table, read = open_table(KINDS[kind](tmp_path)), []
+    table.parts, table.advance = parts, read.append
+    pieces = []
+    for table.part in range(parts):
+        pieces.append(pa.Table.from_batches(table.batches(TABLE.schema), TABLE.schema))
+    assert pa.concat_tables(pieces).equals(TABLE)
+    assert sum(read) == 100
+    if parts == 3 and "gz" not in kind:
+        assert all(20 < len(piece) < 45 for piece in pieces)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x,y\n1,a\n2,b\n3,c",
+        "x,y\r\n1,a\r\n2,b\r\n3,c\r\n",
+        "\ufeffx,y\n1,a\n\n\n2,b\n\n3,c\n\n\n\n",
+        'x,y\n1,"a"\n2,b\n3,c\n',
+        "x,y\r1,a\r2,b\r3,c\r",
+    ],
+    ids=["no last end", "two bytes", "blank lines", "quotes", "old Macintosh"],
+)
+def test_a_line_of_csv_is_in_one_part_whatever_ends_it(text, tmp_path):
+    (tmp_path / "a.csv").write_bytes(text.encode())
+    table = open_table(tmp_path / "a.csv")
+    for parts in range(1, 40):
+        table.parts, rows = parts, []
+        for table.part in range(parts):
+            rows += pa.Table.from_batches(table.batches(table.schema), table.schema).to_pylist()
+        assert [row["x"] for row in rows] == [1, 2, 3]
+        assert "".join(row["y"].strip("'") for row in rows) == "abc"
+
+
+def test_row_groups_of_other_parts_are_not_read(tmp_path):
+    path = write_parquet(tmp_path, row_group_size=10)
+    content = bytearray(path.read_bytes())
+    metadata = pq.ParquetFile(path).metadata
+    last = metadata.row_group(9).column(0)
+    begin = min(last.dictionary_page_offset or last.data_page_offset, last.data_page_offset)
+    content[begin : begin + 20] = bytes(20)
+    path.write_bytes(content)
+    table = open_table(path)
+    table.parts = 2
+    assert pa.Table.from_batches(table.batches(TABLE.schema)).equals(TABLE.slice(0, 50))
+    table.part = 1
+    with pytest.raises(OSError):  # noqa: PT011
+        list(table.batches(TABLE.schema))
+
+
 def test_partitions_are_columns(tmp_path):
     for year, place in ((2023, "b c"), (2024, "a")):
         write_parquet(tmp_path / f"year={year}" / f"place={place.replace(' ', '%20')}")

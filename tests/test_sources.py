@@ -1,5 +1,6 @@
 """Estimators on sources: the models that arrays give, whatever the rows are kept in."""
 
+import json
 import re
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import torch
 from scipy import sparse
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from typer.testing import CliRunner
 
 from discernel import (
     ArraySource,
@@ -32,6 +34,7 @@ from discernel import (
     save,
     tables,
 )
+from discernel.cli import app
 from discernel.estimators import inputs
 from experiments import datasets
 
@@ -354,16 +357,23 @@ def test_the_page_on_large_data_runs(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_covtype_from_parquet_is_covtype_from_arrays(tmp_path):
+def test_covtype_from_parquet_by_one_command_is_covtype_from_arrays(tmp_path, monkeypatch):
+    monkeypatch.undo()  # the real sizes: CovType is not kept in memory
+    monkeypatch.chdir(tmp_path)
     covtype = datasets.load("covtype")
     names = [f"x{i}" for i in range(54)]
-    columns = dict(zip(names, covtype.x_train.T, strict=True)) | {"class": covtype.y_train}
-    pq.write_table(pa.table(columns), tmp_path / "train.parquet")
+    for name, x, y in (
+        ("train.parquet", covtype.x_train, covtype.y_train),
+        ("test.parquet", covtype.x_test, covtype.y_test),
+    ):
+        pq.write_table(pa.table(dict(zip(names, x.T, strict=True)) | {"class": y}), name)
+    fit = ["fit", "train.parquet", "-t", "class", "--scaling", "none", "-J", "100", "--map", "fourier", "--epochs", "3"]
+    assert CliRunner().invoke(app, [*fit, "--quiet"]).exit_code == 0
+    model = load("model.safetensors")
     settings = {"n_components": 100, "feature_map": "fourier", "trainer": Trainer(max_epochs=3), "random_state": 0}
-    source = TableSource(tmp_path / "train.parquet", "class", scaling="none")
-    assert source.streams
-    model = DiscernelClassifier(**settings).fit(source)
     other = DiscernelClassifier(**settings).fit(covtype.x_train, covtype.y_train)
     np.testing.assert_array_equal(model.predict_proba(covtype.x_test), other.predict_proba(covtype.x_test))
-    test = dict(zip(names, covtype.x_test.T, strict=True)) | {"class": covtype.y_test}
-    assert model.score(TableSource(pa.table(test), "class", preprocessing=source.preprocessing)) > 0.75
+    told = CliRunner().invoke(app, ["evaluate", "model.safetensors", "test.parquet", "--json"]).output
+    accuracy = json.loads(told)["scores"]["accuracy"]
+    assert accuracy == pytest.approx(other.score(covtype.x_test, covtype.y_test), rel=1e-12)
+    assert accuracy > 0.75

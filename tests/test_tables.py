@@ -327,3 +327,19 @@ def test_is_refused(case):
     fail, error, match = BAD[case]
     with pytest.raises(error, match=match):
         fail()
+
+
+def test_progress_is_told_of_the_rows_of_both_passes(tmp_path):
+    pd.DataFrame({"x": range(100), "y": range(100)}).to_csv(tmp_path / "a.csv", index=False)
+    told = []
+    source = TableSource(tmp_path / "a.csv", "y", task="regression", progress=told.append)
+    assert sum(told) == 2 * len(source) == 200
+    TableSource(tmp_path / "a.csv", preprocessing=source.preprocessing, progress=told.append)
+    assert sum(told) == 300
+
+
+def test_one_process_shares_with_nobody(tmp_path):
+    frame = pd.DataFrame({"x": [0.0, 1.0, 2.0], "y": ["a", "b", "a"]})
+    shared, alone = (TableSource(frame, "y", shared=shared) for shared in (True, False))
+    assert (shared.ranks, shared.streams) == (1, False)
+    torch.testing.assert_close(shared.rows(slice(None)).x, alone.rows(slice(None)).x)

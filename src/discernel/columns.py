@@ -121,6 +121,11 @@ def count(column: Any, counts: Counter, limit: int, what: str, advice: str) -> N
     """Add how often each value is in a column to `counts`, which may get no more than `limit` of them."""
     values = column.drop_null().value_counts()
     counts.update(dict(zip(values.field("values").to_pylist(), values.field("counts").to_pylist(), strict=True)))
+    few_enough(counts, limit, what, advice)
+
+
+def few_enough(counts: Counter, limit: int, what: str, advice: str) -> None:
+    """Raise an error if there are more than `limit` different values."""
     if len(counts) > limit:
         some = ", ".join(map(repr, list(counts)[:3]))
         raise ValueError(f"{what} has more than {limit} different values ({some}, ...): {advice}")

@@ -51,6 +51,8 @@ class Source(ABC):
     streams: bool = False  # whether rows come from a disk, and are worth fetching ahead
     rank: int = 0  # of this process
     ranks: int = 1  # how many processes share the rows
+    start: int = 0  # of the rows that this process reads, if they share them
+    stop: int  # of these rows
     total: Callable[[Tensor], Tensor] = staticmethod(unchanged)  # makes a sum over this process's rows one over all
     has_targets: bool = True  # or only stand-ins for them
     preprocessing: Any = None  # what has made the features of a table, a `Preprocessing`
@@ -80,19 +82,19 @@ class Source(ABC):
         return torch.empty(0, dtype=self.targets.dtype).numpy().dtype
 
     def rows(self, index) -> Batch:
-        """Return the rows at `index`, an index tensor or a slice."""
+        """Return the rows at `index`, an index tensor or a slice; where processes share them, the same in all."""
         return self._with_targets(index, self.features(index))
 
     def _with_targets(self, index, x: Tensor) -> Batch:
         return Batch(x, self.targets[index], None if self.sample_weight is None else self.sample_weight[index])
 
     def batches(self, size: int, generator: torch.Generator | None = None, skip: int = 0) -> Iterator[Batch]:
-        """Yield batches of rows.
+        """Yield batches of rows; where processes share them, those rows of each batch that this one reads, or none.
 
         With a `generator`, exactly `size` rows each in an order drawn from it, the tail left out, from batch number
         `skip` on; without one, all rows in their own order, the last batch being the rest.
         """
-        order = self.order(size, generator, skip)
+        order = map(self.mine, self.order(size, generator, skip))
         if not self.streams:
             yield from map(self.rows, order)
             return
@@ -106,7 +108,7 @@ class Source(ABC):
             del stored  # before the thread begins with another
 
     def order(self, size: int, generator: torch.Generator | None = None, skip: int = 0) -> Iterator[slice | Tensor]:
-        """Yield which rows are in each of the batches: the index that `rows` takes."""
+        """Yield which rows are in each of the batches, of all processes: the index that `rows` takes."""
         checks.positive_int("size", size)
         if generator is None or size >= len(self):
             yield from (slice(start, start + size) for start in range(skip * size, len(self), size))
@@ -117,6 +119,26 @@ class Source(ABC):
             whole = len(rest) // size * size
             yield from (rest[start : start + size] for start in range(0, whole, size))
             rest = rest[whole:]
+
+    def mine(self, index: slice | Tensor) -> slice | Tensor:
+        """Return those of the rows at `index` that this process reads."""
+        if self.ranks == 1:
+            return index
+        if isinstance(index, slice):
+            return slice(*(min(max(end, self.start), self.stop) for end in index.indices(len(self))[:2]))
+        return index[self.reads(index)]
+
+    def reads(self, index: Tensor) -> Tensor:
+        """Return which of the rows at `index` this process reads, if processes share them."""
+        return (index >= self.start) & (index < self.stop)
+
+    def everywhere(self, values: Tensor) -> Tensor:
+        """Return for all rows, in all processes, what each has found for those that it reads, in their order."""
+        if self.ranks == 1:
+            return values
+        whole = values.new_zeros(len(self), *values.shape[1:])
+        whole[self.mine(torch.arange(len(self)))] = values
+        return self.total(whole)
 
     def _count(self, index: slice | Tensor) -> int:
         return len(range(*index.indices(len(self)))) if isinstance(index, slice) else len(index)
@@ -247,7 +269,7 @@ class View(Source):
         device: torch.device | str | None = None,
     ):
         self.whole, self.index, self.device = whole, index, device
-        for name in ("streams", "has_targets", "preprocessing"):
+        for name in ("streams", "has_targets", "preprocessing", "rank", "ranks", "total"):
             setattr(self, name, getattr(whole, name))
         if targets is None:
             targets = whole.targets if index is None else whole.targets.take(index)
@@ -259,6 +281,16 @@ class View(Source):
     def features(self, index) -> Tensor:
         """Return the features of the rows at `index` of this view."""
         return self.whole.features(index if self.index is None else self.index[index]).to(self.device)
+
+    def mine(self, index):
+        """Return those of the rows at `index` of this view that this process reads."""
+        if self.index is None:
+            return self.whole.mine(index)
+        return super().mine(torch.arange(len(self))[index] if self.ranks > 1 else index)
+
+    def reads(self, index):
+        """Return which of the rows at `index` of this view this process reads."""
+        return self.whole.reads(index if self.index is None else self.index[index])
 
     def _stored(self, index):
         return self.whole._stored(index if self.index is None else self.index[index].numpy())
@@ -314,27 +346,12 @@ class Shard(Source):
     def __init__(self, whole: Source, rank: int, ranks: int, total: Callable[[Tensor], Tensor]):
         self.whole, self.rank, self.ranks, self.total = whole, rank, ranks, total
         self.start, self.stop = (len(whole) * number // ranks for number in (rank, rank + 1))
-        for name in vars(whole).keys() & {
-            "targets",
-            "sample_weight",
-            "width",
-            "streams",
-            "has_targets",
-            "preprocessing",
-        }:
+        for name in ("targets", "sample_weight", "width", "streams", "has_targets", "preprocessing"):
             setattr(self, name, getattr(whole, name))
 
     def features(self, index) -> Tensor:
         """Return the features of the rows at `index` of the whole."""
         return self.whole.features(index)
-
-    def order(self, size, generator=None, skip=0):
-        """Yield which rows of this process are in each of the batches."""
-        for index in self.whole.order(size, generator, skip):
-            if isinstance(index, slice):
-                yield slice(*(min(max(end, self.start), self.stop) for end in (index.start, index.stop)))
-            else:
-                yield index[(index >= self.start) & (index < self.stop)]
 
     def _stored(self, index):
         return self.whole._stored(index)

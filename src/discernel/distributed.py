@@ -6,11 +6,15 @@ the criterion of a batch is not the mean of those of its parts.) Processes are t
 ``torchrun``, or by a user's own ``init_process_group``.
 """
 
+import json
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -20,7 +24,7 @@ from discernel.data import Shard, Source
 TIMEOUT = 300.0  # seconds that a process waits for the others
 
 
-class ProcessLost(RuntimeError):
+class ProcessLost(ConnectionError):
     """Another process of the group has ended, or does not answer."""
 
 
@@ -82,5 +86,29 @@ def agreed(number: int) -> int:
     """Return the first process's number, in all of them."""
     if size() == 1:
         return number
-    value = torch.tensor([number if rank() == 0 else 0], device="cuda" if dist.get_backend() == "nccl" else "cpu")
+    value = torch.tensor([number if rank() == 0 else 0], device=_device())
     return int(total(value))
+
+
+def gathered(part: np.ndarray) -> list[np.ndarray]:
+    """Return what all the processes have, in their order: arrays that differ in their length alone."""
+    if size() == 1:
+        return [part]
+    lengths = torch.zeros(size(), dtype=torch.int64, device=_device())
+    lengths[rank()] = len(part)
+    lengths = total(lengths).tolist()
+    row = part.dtype.itemsize * math.prod(part.shape[1:])
+    out = torch.zeros(row * sum(lengths), dtype=torch.uint8, device=_device())
+    start = row * sum(lengths[: rank()])
+    out[start : start + part.nbytes] = torch.from_numpy(np.frombuffer(part.tobytes(), np.uint8).copy())
+    whole = total(out).cpu().numpy().view(part.dtype).reshape(-1, *part.shape[1:])
+    return np.split(whole, np.cumsum(lengths)[:-1])
+
+
+def gathered_json(content: Any) -> list[Any]:
+    """Return what all the processes have, in their order: anything that JSON holds."""
+    return [json.loads(part.tobytes()) for part in gathered(np.frombuffer(json.dumps(content).encode(), np.uint8))]
+
+
+def _device() -> str:
+    return "cuda" if dist.get_backend() == "nccl" else "cpu"

@@ -15,7 +15,8 @@ from typing import Any, Self
 import numpy as np
 
 from discernel import checks
-from discernel.columns import UNSEEN, Categorical, Numeric, as_floats, count, kind_of, missing_values
+from discernel.columns import UNSEEN, Categorical, Numeric, as_floats, count, few_enough, kind_of, missing_values
+from discernel.distributed import gathered_json
 from discernel.readers import Table, open_table
 
 FORMAT = 1
@@ -64,6 +65,8 @@ class Preprocessing:
         categorical: Iterable[str] = (),
     ) -> Self:
         """Find what the training data say, in one pass of bounded memory.
+
+        Of a `Table` that processes share, each reads its part, and all find the same.
 
         Parameters
         ----------
@@ -182,14 +185,25 @@ class _Numbers:
         self.missing += len(values) - len(here)
         if not len(here):
             return
-        self.low, self.high = min(self.low, float(here.min())), max(self.high, float(here.max()))
-        if max(-self.low, self.high) > LARGEST:
+        low, high, mean = float(here.min()), float(here.max()), float(here.mean())
+        if max(-low, high) > LARGEST:
             raise ValueError(f"the column {self.name!r} has values that are infinite or too large")
-        mean, count = float(here.mean()), self.count + len(here)
-        shift = mean - self.mean
-        self.squares += float(np.square(here - mean).sum()) + shift**2 * self.count * len(here) / count
-        self.mean += shift * len(here) / count
-        self.count = count
+        self.join([len(here), 0, low, high, mean, float(np.square(here - mean).sum())])
+
+    def state(self) -> list:
+        """Return what is known as JSON."""
+        return [self.count, self.missing, self.low, self.high, self.mean, self.squares]
+
+    def join(self, state: list) -> None:
+        """Add what is known of other rows."""
+        count, missing, low, high, mean, squares = state
+        self.missing += missing
+        if count:
+            self.low, self.high = min(self.low, low), max(self.high, high)
+            both, shift = self.count + count, mean - self.mean
+            self.squares += squares + shift**2 * self.count * count / both
+            self.mean += shift * count / both
+            self.count = both
 
     def column(self, scaling: str, missing: str) -> Numeric:
         if self.missing and missing == "error":
@@ -218,6 +232,16 @@ class _Categories:
         self.missing += column.null_count
         count(column, self.counts, MAX_CATEGORIES, f"the column {self.name!r}", "leave it out of the features")
 
+    def state(self) -> list:
+        """Return what is known as JSON."""
+        return [self.missing, list(self.counts.items())]
+
+    def join(self, state: list) -> None:
+        """Add what is known of other rows."""
+        self.missing += state[0]
+        self.counts.update(dict(state[1]))
+        few_enough(self.counts, MAX_CATEGORIES, f"the column {self.name!r}", "leave it out of the features")
+
     def column(self, scaling: str, missing: str) -> Categorical:
         if self.missing and missing == "error":
             raise ValueError(missing_values(self.name, self.missing))
@@ -236,12 +260,21 @@ def _statistics(table: Table, names: list[str], categorical: set[str]) -> "list[
     absent = [name for name in [*names, *sorted(categorical)] if name not in table.schema.names]
     if absent:
         raise ValueError(f"there are no columns {absent}; there are {table.schema.names}")
-    found = [_start(name, table.schema.field(name).type, name in categorical) for name in names]
-    rows = 0
+
+    def nothing() -> "list[_Numbers | _Categories]":
+        return [_start(name, table.schema.field(name).type, name in categorical) for name in names]
+
+    found, rows = nothing(), 0
     for batch in table.batches(pa.schema([(each.name, each.wanted) for each in found])):
         rows += batch.num_rows
         for each in found:
             each.add(batch.column(each.name))
+    if table.parts > 1:
+        found, parts = nothing(), gathered_json([rows, [each.state() for each in found]])
+        rows = sum(part[0] for part in parts)
+        for part in parts:
+            for each, state in zip(found, part[1], strict=True):
+                each.join(state)
     if rows == 0:
         raise ValueError("the table has no rows")
     return found

@@ -6,9 +6,10 @@ Nothing here keeps more than a few batches of 65536 rows. pyarrow is imported wh
 import glob
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import unquote
 
 ROWS = 2**16  # of a record batch
@@ -23,10 +24,23 @@ class Table(ABC):
 
     schema: Any  # pyarrow.Schema
     in_memory: bool
+    part: int = 0  # which of so many contiguous parts of the rows is read
+    parts: int = 1
+    advance: Callable[[int], None] = staticmethod(lambda rows: None)  # is told how many rows have been read
 
-    @abstractmethod
     def batches(self, wanted: Any) -> Iterator[Any]:
         """Yield the rows as record batches with the columns and types of the schema `wanted`."""
+        for batch in self._batches(wanted):
+            yield batch
+            self.advance(batch.num_rows)
+
+    @abstractmethod
+    def _batches(self, wanted: Any) -> Iterator[Any]:
+        """Yield the rows."""
+
+    def _bounds(self, size: int) -> tuple[int, int]:
+        """Return where the part begins and ends in something of this size."""
+        return size * self.part // self.parts, size * (self.part + 1) // self.parts
 
 
 class Frame(Table):
@@ -37,9 +51,9 @@ class Frame(Table):
     def __init__(self, table: Any):
         self.table, self.schema = table, _distinct(table.schema)
 
-    def batches(self, wanted):
-        """Yield the rows."""
-        for batch in self.table.select(wanted.names).to_batches(max_chunksize=ROWS):
+    def _batches(self, wanted):
+        start, stop = self._bounds(self.table.num_rows)
+        for batch in self.table.select(wanted.names).slice(start, stop - start).to_batches(max_chunksize=ROWS):
             yield _cast(batch, wanted, "the table")
 
 
@@ -71,22 +85,36 @@ class Files(Table):
         self.schema = pa.schema([*own, *(field for field in parts if field.name not in own.names)])
         self.partitions = set(parts.names) - set(own.names)
 
-    def batches(self, wanted):
-        """Yield the rows."""
+    def _batches(self, wanted):
         import pyarrow as pa
 
         own = pa.schema([field for field in wanted if field.name not in self.partitions])
-        for path, parts in self.files.items():
-            for batch in self.format.batches(path, own):
+        for path, start, stop in self._pieces():
+            parts = self.files[path]
+            for batch in self.format.batches(path, own, start, stop):
                 columns = {
                     name: pa.array([parts[name]] * batch.num_rows) if name in self.partitions else batch.column(name)
                     for name in wanted.names
                 }
                 yield _cast(pa.RecordBatch.from_pydict(columns), wanted, path)
 
+    def _pieces(self) -> Iterator[tuple[Path, int, int]]:
+        """Yield the files that are in the part, each with where to begin and to end in it."""
+        sizes = {path: self.format.size(path) for path in self.files}
+        first, last = self._bounds(sum(sizes.values()))
+        for path, size in sizes.items():
+            if max(first, 0) < min(last, size):
+                yield path, max(first, 0), min(last, size)
+            first, last = first - size, last - size
+
 
 class Parquet:
     """How Parquet files are read: page by page, whatever the size of their row groups."""
+
+    @staticmethod
+    def size(path: Path) -> int:
+        """Return the number of rows."""
+        return _parquet(path).metadata.num_rows
 
     @staticmethod
     def schema(path: Path, types: Mapping[str, Any]):
@@ -96,10 +124,20 @@ class Parquet:
         return _parquet(path).schema_arrow.remove_metadata()
 
     @staticmethod
-    def batches(path: Path, wanted):
-        """Yield the rows."""
+    def batches(path: Path, wanted, start: int, stop: int):
+        """Yield the rows from `start` to `stop`; row groups that have none of them are not read."""
         with _parquet(path) as file:
-            yield from file.iter_batches(ROWS, columns=wanted.names, use_threads=False)
+            counts = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+            begins = [end - count for end, count in zip(accumulate(counts), counts, strict=True)]
+            groups = [i for i, begin in enumerate(begins) if begin < stop and begin + counts[i] > start]
+            place = begins[groups[0]]
+            for batch in file.iter_batches(ROWS, row_groups=groups, columns=wanted.names, use_threads=False):
+                first, last = (min(max(end - place, 0), batch.num_rows) for end in (start, stop))
+                place += batch.num_rows
+                if first < last:
+                    yield batch.slice(first, last - first)
+                if place >= stop:
+                    return
 
 
 class Csv:
@@ -118,11 +156,20 @@ class Csv:
         return pa.schema([f.with_type(pa.float64()) if pa.types.is_null(f.type) else f for f in found])
 
     @staticmethod
-    def batches(path: Path, wanted):
-        """Yield the rows."""
+    def size(path: Path) -> int:
+        """Return the number of bytes."""
+        return path.stat().st_size
+
+    @staticmethod
+    def batches(path: Path, wanted, start: int, stop: int):
+        """Yield the rows whose lines begin from byte `start` to before byte `stop`."""
         import pyarrow as pa
 
-        with _csv(path, {field.name: field.type for field in wanted}, wanted.names) as file:
+        first, last = _lines(path, start, stop)
+        if first >= last:
+            return
+        types = {field.name: field.type for field in wanted}
+        with _csv(path, types, wanted.names, first, last) as file:
             try:
                 yield from file
             except pa.ArrowInvalid as error:
@@ -204,15 +251,44 @@ def _parquet(path: Path):
         raise ValueError(f"{path} is damaged: {error}") from error
 
 
-def _csv(path: Path, types: Mapping[str, Any], columns: list[str] | None):
+def _lines(path: Path, start: int, stop: int) -> tuple[int, int]:
+    """Return the bytes of whole lines that begin from `start` to before `stop`; a compressed file is one line."""
+    size = path.stat().st_size
+    if path.suffix == ".gz":
+        return (0, size) if start == 0 else (size, size)
+    with open(path, "rb") as file:
+        first, last = (_line(file, place) for place in (start, stop))
+        file.seek(first)
+        while first < last and not file.readline().strip():  # blank lines alone would not be a table
+            first = file.tell()
+    return first, last
+
+
+def _line(file: BinaryIO, place: int) -> int:
+    """Return where the next line begins, at this byte or after it."""
+    if place == 0:
+        return 0
+    file.seek(place - 1)
+    file.readline()
+    return file.tell()
+
+
+def _csv(path: Path, types: Mapping[str, Any], columns: list[str] | None, start: int = 0, stop: int | None = None):
+    """Open a file, or the lines in some of its bytes, of which the first are the header."""
     import pyarrow as pa
     from pyarrow import csv
 
     read = csv.ReadOptions(block_size=CSV_BLOCK)
+    source = path
+    if start:
+        with _csv(path, types, None) as file:
+            read.column_names = file.schema.names
+    if stop is not None and path.suffix != ".gz":
+        source = pa.OSFile(str(path)).get_stream(start, stop - start)
     parse = csv.ParseOptions(delimiter="\t" if ".tsv" in path.name else ",")
     convert = csv.ConvertOptions(column_types=dict(types), include_columns=columns or [], strings_can_be_null=True)
     try:
-        return csv.open_csv(path, read_options=read, parse_options=parse, convert_options=convert)
+        return csv.open_csv(source, read_options=read, parse_options=parse, convert_options=convert)
     except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
         raise ValueError(f"{path} cannot be read as CSV: {error}") from error
 

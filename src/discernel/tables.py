@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from torch import Tensor
 from discernel import checks
 from discernel.columns import as_floats, count, kind_of, numbers_of
 from discernel.data import Source
+from discernel.distributed import gathered, gathered_json, rank, size, total
 from discernel.preprocessing import Preprocessing
 from discernel.readers import Table, open_table
 from discernel.store import IN_MEMORY, MatrixFile, keep
@@ -52,6 +53,12 @@ class TableSource(Source):
         The Arrow types ("float64", "string", ...) of columns of CSV files, where the first 16 MiB mislead.
     cache : path, optional
         The folder of the temporary file; by default that of the system.
+    shared : bool
+        Whether several processes (see `discernel.distributed`) open this table together, and each reads and keeps its
+        part of the rows alone: of Parquet files and tables in memory as many rows each, of CSV files as many bytes. All
+        of them must open it, and ask it for the same rows by number; a single process reads all.
+    progress : callable, optional
+        Is told how many rows have been read, again and again, in both passes.
     device : torch.device or str
         Where batches are put.
 
@@ -89,10 +96,15 @@ class TableSource(Source):
         preprocessing: Preprocessing | None = None,
         types: Mapping[str, str] | None = None,
         cache: str | os.PathLike | None = None,
+        shared: bool = False,
+        progress: Callable[[int], None] | None = None,
         device: torch.device | str = "cpu",
     ):
         checks.one_of("task", task, TASKS)
         table = open_table(data, types)
+        table.advance = progress or table.advance
+        if checks.boolean("shared", shared) and size() > 1:
+            table.part, table.parts = rank(), size()
         targets = [] if target is None else [target] if isinstance(target, str) else list(target)
         aside = _Aside(table, targets, task, weight)
         if preprocessing is None:
@@ -107,31 +119,47 @@ class TableSource(Source):
         self.types = {field.name: str(field.type) for field in table.schema}
         self.device = device
         self.stored = keep(self._encoded(table, aside), cache, np.inf if table.in_memory else IN_MEMORY)
-        self.streams = isinstance(self.stored, MatrixFile)
-        self.has_targets = bool(targets)
-        made, sample_weight = aside.targets(len(self.stored)), aside.weights()
-        self._keep(made, sample_weight, len(self.stored), self.features(slice(0, 1)))
+        self.streams, self.has_targets = isinstance(self.stored, MatrixFile) or table.parts > 1, bool(targets)
+        self.n_rows = self.stop = len(self.stored)
+        if table.parts > 1:
+            self._share(table.part, table.parts)
+        if self.n_rows == 0:
+            raise ValueError("the table has no rows")
+        made, sample_weight = aside.targets(self.n_rows), aside.weights()
+        self._keep(made, sample_weight, self.n_rows, self.features(slice(0, 1)))
+
+    def _share(self, part: int, parts: int) -> None:
+        """Find out which of all rows are those that have been read here."""
+        counts = [len(each) for each in gathered(np.zeros(len(self.stored), np.int8))]
+        self.rank, self.ranks, self.total = part, parts, total
+        self.start, self.n_rows = sum(counts[:part]), sum(counts)
+        self.stop = self.start + counts[part]
 
     def _encoded(self, table: Table, aside: "_Aside") -> Iterator[np.ndarray]:
         """Yield the numbers of the features' columns, while others are put aside."""
         import pyarrow as pa
 
         wanted = pa.schema([*self.preprocessing.wanted(table.schema), *aside.wanted])
-        empty = True
+        yield np.empty((0, len(self.preprocessing.columns)), np.float32)
         for batch in table.batches(wanted):
             if batch.num_rows:
                 aside.add(batch)
                 yield self.preprocessing.encode(batch)
-                empty = False
-        if empty:
-            raise ValueError("the table has no rows")
 
     def features(self, index) -> Tensor:
         """Return the features of the rows at `index`, read from the file if they are there."""
-        return self._unpacked(self._stored(index.cpu().numpy() if isinstance(index, Tensor) else index))
+        if self.ranks == 1:
+            return self._unpacked(self._stored(index.cpu().numpy() if isinstance(index, Tensor) else index))
+        rows = torch.arange(self.n_rows)[index]
+        stored, here = torch.zeros(len(rows), len(self.preprocessing.columns)), self.reads(rows)
+        stored[here] = torch.from_numpy(self._stored(rows[here].numpy()))
+        return self._unpacked(self.total(stored).numpy())
 
     def _stored(self, index):
-        return self.stored[index]
+        if self.start == 0:
+            return self.stored[index]
+        whole = isinstance(index, slice)
+        return self.stored[slice(index.start - self.start, index.stop - self.start) if whole else index - self.start]
 
     def _unpacked(self, stored):
         features = self.preprocessing.expand(stored)
@@ -170,6 +198,7 @@ class _Aside:
             raise ValueError(f"the targets and the weight must be different columns, got {names}")
         kinds = {name: kind_of(table.schema.field(name).type) for name in names}
         self.names, self.weight, self.kind = targets, weight, _kind(targets, kinds, task)
+        self.shared = table.parts > 1
         types = {"text": pa.string(), "integer": pa.int64(), "boolean": pa.bool_()}
         self.wanted = pa.schema([(name, types.get(kinds[name], pa.float64())) for name in names])
         self.classes: Counter = Counter()
@@ -196,18 +225,29 @@ class _Aside:
         """Return the targets of all rows."""
         if not self.names:
             return Targets("values", torch.zeros(1, 1).expand(n_rows, 1), 1)
-        values = np.concatenate(self.parts)
         if self.kind != "classes":
+            values = self._all(np.concatenate([np.empty((0, len(self.names))), *self.parts]))
             return Targets.labels(values) if self.kind == "labels" else Targets.values(values)
-        if len(self.classes) < 2:
-            raise ValueError(f"the target {self.names[0]!r} must have two or more classes, got {list(self.classes)}")
-        names = np.array(sorted(self.classes))
-        rank = np.searchsorted(names, np.array(list(self.classes))).astype(np.int16)
-        return Targets("classes", torch.from_numpy(rank[values]), len(names), names)
+        classes = sorted({name for seen in self._lists(list(self.classes)) for name in seen})
+        if len(classes) < 2:
+            raise ValueError(f"the target {self.names[0]!r} must have two or more classes, got {classes}")
+        place = {name: number for number, name in enumerate(classes)}
+        places = np.array([place[name] for name in self.classes], np.int16)
+        codes = self._all(places[np.concatenate([np.empty(0, np.int16), *self.parts])])
+        return Targets("classes", torch.from_numpy(codes), len(classes), np.array(classes))
 
     def weights(self) -> Tensor | None:
         """Return the weights of all rows."""
-        return None if self.weight is None else torch.from_numpy(np.concatenate(self.weight_parts))
+        if self.weight is None:
+            return None
+        return torch.from_numpy(self._all(np.concatenate([np.empty(0, np.float32), *self.weight_parts])))
+
+    def _all(self, part: np.ndarray) -> np.ndarray:
+        """Return the numbers of all rows, of which those that have been read here are a part."""
+        return np.concatenate(gathered(part)) if self.shared else part
+
+    def _lists(self, part: list) -> list[list]:
+        return gathered_json(part) if self.shared else [part]
 
 
 def _kind(targets: list[str], kinds: Mapping[str, str], task: str) -> str:

@@ -65,7 +65,10 @@ def console(quiet: bool) -> Any:
 
 @contextmanager
 def bar(screen: Any, label: str, total: int | None = None, unit: str = "rows") -> Iterator[Any]:
-    """Show a bar with the rate and the time left, on a terminal only; yields what moves it on."""
+    """Show a bar with the rate and the time left, on a terminal only; yields what moves it on.
+
+    Without a total, which is not always known before the end, it is a count.
+    """
     if screen.quiet or not screen.is_terminal:
         yield lambda count, state=None: None
         return
@@ -75,7 +78,8 @@ def bar(screen: Any, label: str, total: int | None = None, unit: str = "rows") -
     words = TextColumn("{task.description}"), BarColumn(bar_width=None)
     counted = (MofNCompleteColumn(), TextColumn(unit), TextColumn("{task.fields[state]}"))
     times = (TextColumn("•"), Left(compact=True, elapsed_when_finished=True))
-    columns = (*words, *counted, *times) if total else (SpinnerColumn(), words[0], TimeElapsedColumn())
+    count = (TextColumn("{task.completed:,.0f}"), *counted[1:], TextColumn("•"), TimeElapsedColumn())
+    columns = (*words, *counted, *times) if total else (SpinnerColumn(), words[0], *count)
     with Progress(*columns, console=screen, transient=True, expand=True) as progress:
         task, started = progress.add_task(label, total=total, state=""), time.perf_counter()
 
@@ -97,8 +101,19 @@ def opened(screen: Any, data: list[Path], model: Any, target: list[str] | None =
             "use `discernel fit`, or fit an estimator on a TableSource"
         )
     task = "classification" if hasattr(model, "classes_") else "regression"
-    with bar(screen, f"Reading {', '.join(map(str, data))}"):
-        return TableSource([str(path) for path in data], target or None, task=task, preprocessing=model.preprocessing_)
+    with reading(screen, data) as progress:
+        return TableSource(
+            [str(path) for path in data],
+            target or None,
+            task=task,
+            preprocessing=model.preprocessing_,
+            progress=progress,
+        )
+
+
+def reading(screen: Any, data: list[Path]) -> Any:
+    """Show how many rows of some files have been read."""
+    return bar(screen, f"Reading {', '.join(map(str, data))}")
 
 
 def loaded(path: Path) -> Any:

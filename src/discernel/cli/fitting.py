@@ -13,11 +13,11 @@ from discernel.cli.common import (
     Debug,
     Json,
     Quiet,
-    bar,
     command,
     command_line,
     console,
     print_json,
+    reading,
 )
 
 
@@ -94,6 +94,7 @@ def fit(
         list[Path] | None, typer.Option(help="Rows for the report's scores; else the training rows.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where the same command was stopped.")] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for another process of torchrun.")] = 300.0,
     quiet: Quiet = False,
     as_json: Json = False,
     debug: Debug = False,
@@ -121,7 +122,7 @@ def fit(
         raise ValueError(f"the folder of {out} does not exist: make it first")
     if not resume and not restarted():
         checkpoint.unlink(missing_ok=True)
-    with processes():
+    with processes(timeout):
         source = _source(screen, data, target, task, features, weight, categorical, scaling, missing)
         model = _estimator(source, components, map, head, early_stopping, seed)
         try:
@@ -146,9 +147,9 @@ def fit(
 def _source(screen, data, target, task, features, weight, categorical, scaling, missing) -> Any:
     from discernel.tables import TableSource
 
-    with bar(screen, f"Reading {', '.join(map_names(data))}"):
+    with reading(screen, data) as progress:
         return TableSource(
-            map_names(data),
+            [str(path) for path in data],
             target if len(target) > 1 else target[0],
             features=features.split(",") if features else None,
             task=str(task),
@@ -156,12 +157,9 @@ def _source(screen, data, target, task, features, weight, categorical, scaling, 
             scaling=str(scaling),
             missing=str(missing),
             categorical=[name for name in categorical.split(",") if name],
+            shared=True,
+            progress=progress,
         )
-
-
-def map_names(paths: list[Path]) -> list[str]:
-    """Return paths as text."""
-    return [str(path) for path in paths]
 
 
 def _estimator(source, components, feature_map, head, early_stopping, seed) -> Any:

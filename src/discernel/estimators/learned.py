@@ -161,8 +161,9 @@ class LearnedMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """Return ρ, or the best for the features that training starts from, for all the rows."""
         if not isinstance(self.rho, str):
             return float(self.rho)
-        gram = feature_map.gram()
-        return moments_over(source, feature_map).best_rho(None if gram is None else gram.detach())
+        still = copy.deepcopy(feature_map).eval()  # it is not to learn from rows that are merely shown to it
+        gram = still.gram()
+        return moments_over(source, still).best_rho(None if gram is None else gram.detach())
 
     def _trainer(self) -> Trainer:
         return Trainer() if self.trainer is None else self.trainer
@@ -217,7 +218,7 @@ class LearnedMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             for x in self._chunks(X):
                 out[start : start + len(x)] = feature_map(x).cpu().numpy()
                 start += len(x)
-        return out
+        return X.everywhere(torch.from_numpy(out[:start])).numpy() if isinstance(X, Source) else out
 
     def _chunks(self, X) -> Iterator[Tensor]:
         """Yield validated rows as tensors that the map takes, as many at a time as their features fit in memory."""

@@ -344,7 +344,8 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         feature_map = self.transformer_._placed()
         with torch.no_grad():
             parts = [self.head_.scores(feature_map.basis(x)).cpu() for x in self.transformer_._chunks(X)]
-        return torch.cat(parts).numpy().astype(X.dtype, copy=False)
+        scores = torch.cat(parts)
+        return (X.everywhere(scores) if isinstance(X, Source) else scores).numpy().astype(X.dtype, copy=False)
 
     def _of_head(self, method: str, X) -> np.ndarray:
         """Return what a method of a scikit-learn head says of the rows."""
