@@ -493,7 +493,7 @@ def test_gamma_by_rule_or_by_feature():
         (DCA(1.5), TypeError, "n_components must be a whole number, got 1.5"),
         (DCA(scaling="fisher"), ValueError, "scaling must be one of 'indicator', 'unit'; got 'fisher'"),
         (KernelDCA(n_landmarks=0), ValueError, "n_landmarks must be at least 1, got 0"),
-        (KernelDCA(init="first"), ValueError, "init must be one of 'uniform', 'kmeans'; got 'first'"),
+        (KernelDCA(init="first"), ValueError, "init must be one of 'uniform', 'kmeans', 'leverage'; got 'first'"),
         (KernelDCA(gamma="learn"), ValueError, "gamma must be one of 'scale', 'median', 'cv'; got 'learn'"),
         (KernelDCA(gamma=-1.0), ValueError, "gamma must be a positive number"),
         (KernelDCA(kernel="gauss"), ValueError, "kernel must be one of 'rbf'"),

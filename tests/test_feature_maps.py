@@ -7,7 +7,18 @@ import torch
 from sklearn import kernel_approximation as sk
 from torch import nn
 
-from discernel import RBF, Cauchy, Fastfood, Laplacian, Matern, ModuleMap, Nystroem, Polynomial, RandomFourier
+from discernel import (
+    RBF,
+    Cauchy,
+    Fastfood,
+    Laplacian,
+    Matern,
+    ModuleMap,
+    Nystroem,
+    Polynomial,
+    RandomFourier,
+    discriminant_information,
+)
 from discernel.feature_maps import rms
 
 
@@ -375,3 +386,48 @@ def test_state_dict_carries_the_map(name):
     second.load_state_dict(first.state_dict())
     assert torch.equal(first(x), second(x))
     assert torch.equal(first(x), copy.deepcopy(first)(x))
+
+
+# More Nyström.
+
+
+def test_an_ensemble_is_the_mean_of_its_experts():
+    z, x = data(9, 3), data(20, 3, seed=1)
+    ensemble = Nystroem(z, RBF(0.3), experts=3)(x)
+    experts = [Nystroem(part, RBF(0.3))(x) for part in z.split(3)]
+    torch.testing.assert_close(ensemble @ ensemble.T, sum(phi @ phi.T for phi in experts) / 3)
+
+
+def test_the_features_of_an_ensemble_and_its_basis_have_one_kernel():
+    nystroem, x = Nystroem(data(11, 3), RBF(0.3), experts=4), data(20, 3, seed=1)
+    phi, basis = nystroem(x), nystroem.basis(x)
+    torch.testing.assert_close(phi @ phi.T, basis @ torch.linalg.solve(nystroem.gram(), basis.T))
+
+
+def test_an_ensemble_has_the_information_of_its_features():
+    ensemble, x, y = Nystroem(data(8, 3), RBF(0.3), experts=2), data(30, 3, seed=1), data(30, 2, seed=2)
+    found = discriminant_information(ensemble.basis(x), y, 0.1, ensemble.gram())
+    torch.testing.assert_close(found, discriminant_information(ensemble(x), y, 0.1))
+    (gradient,) = torch.autograd.grad(found, ensemble.landmarks)
+    assert gradient.abs().min() > 0
+
+
+def test_a_randomized_map_is_nearly_the_best_of_its_rank():
+    z, x = data(200, 3), data(50, 3, seed=1)
+    exact, found = (Nystroem(z, RBF(0.3), 30, randomized=randomized)(x) for randomized in (False, True))
+    assert found.shape == exact.shape
+    assert (found @ found.T - exact @ exact.T).norm() < 1e-3 * (exact @ exact.T).norm()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"experts": 0}, "experts must be at least 1, got 0"),
+        ({"experts": 8}, "experts must be at most the number of landmarks, 7; got 8"),
+        ({"experts": 2, "rank": 4}, "rank must be at most the number of landmarks of an expert, 3; got 4"),
+        ({"randomized": True}, "randomized=True is for finding a few of the eigenvalues: set rank"),
+    ],
+)
+def test_bad_nystroem_settings_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        Nystroem(data(7, 3), RBF(0.3), **options)

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from discernel import choose_landmarks, landmarks
+from discernel import RBF, choose_landmarks, landmarks
+from discernel.landmarks import leverage_scores
 
 
 def seeded(seed):
@@ -57,8 +58,8 @@ def test_a_weight_of_three_is_a_row_that_is_there_thrice(init):
     x = torch.randn(40, 2, generator=seeded(0))
     counts = torch.arange(40) % 4
     order = torch.randperm(int(counts.sum()), generator=seeded(0))
-    first = choose_landmarks(x, 7, init, seeded(1), sample_weight=counts.float())
-    second = choose_landmarks(x.repeat_interleave(counts, 0)[order], 7, init, seeded(1))
+    first = choose_landmarks(x, 7, init, seeded(1), counts.float(), RBF(0.5))
+    second = choose_landmarks(x.repeat_interleave(counts, 0)[order], 7, init, seeded(1), kernel=RBF(0.5))
     torch.testing.assert_close(first, second)
 
 
@@ -88,7 +89,7 @@ def test_distinct_rows_are_equally_likely():
 def test_the_seed_decides_the_landmarks_and_nothing_else_does(init):
     x = torch.randn(400, 3, generator=seeded(0))
     state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
-    first, same, other = (choose_landmarks(x, 8, init, seeded(seed)) for seed in (1, 1, 2))
+    first, same, other = (choose_landmarks(x, 8, init, seeded(seed), kernel=RBF(0.5)) for seed in (1, 1, 2))
     assert torch.equal(first, same)
     assert not torch.equal(first, other)
     assert torch.equal(torch.get_rng_state(), state)
@@ -105,7 +106,7 @@ def test_kmeans_landmarks_are_near_the_clusters(dtype):
 
 
 def test_kmeans_may_make_more_landmarks_than_its_sample_has_rows(monkeypatch):
-    monkeypatch.setattr(landmarks, "KMEANS_SAMPLES", 10)
+    monkeypatch.setattr(landmarks, "SAMPLES", 10)
     chosen = choose_landmarks(torch.randn(40, 2, generator=seeded(0)), 12, "kmeans", seeded(0))
     assert len(sorted_rows(chosen)) == 12
 
@@ -117,3 +118,51 @@ def test_more_landmarks_than_rows_or_distinct_rows_are_refused(init):
         choose_landmarks(x, 4, init)
     with pytest.raises(ValueError, match="n_components is 3, but the data have only 2 distinct rows"):
         choose_landmarks(x, 3, init)
+
+
+# Leverage.
+
+
+def exact_leverage(x, kernel, rank):
+    """Return the diagonal of K(K + λI)⁻¹, where λ is the sum of all but the largest eigenvalues divided by the rank."""
+    k = kernel(x, x)
+    penalty = torch.linalg.eigvalsh(k)[:-rank].sum() / rank
+    return torch.linalg.solve(k + penalty * torch.eye(len(k)), k).diagonal()
+
+
+def test_leverage_scores_of_few_rows_are_those_of_the_kernel_matrix():
+    x, kernel = torch.randn(12, 2, generator=seeded(0), dtype=torch.float64), RBF(0.5)
+    torch.testing.assert_close(leverage_scores(x, kernel, 6), exact_leverage(x, kernel, 6))
+
+
+def test_leverage_scores_of_many_rows_are_near_those_of_the_kernel_matrix():
+    x, kernel = torch.randn(600, 2, generator=seeded(0), dtype=torch.float64), RBF(0.1)
+    found, exact = leverage_scores(x, kernel, 15), exact_leverage(x, kernel, 15)
+    assert found.min() >= 0
+    assert found.max() <= 1
+    assert np.corrcoef(found, exact)[0, 1] > 0.9
+
+
+def test_the_leverage_of_a_weight_is_that_of_its_rows_together():
+    x = torch.randn(8, 2, generator=seeded(0), dtype=torch.float64)
+    counts = torch.tensor([1.0, 3, 1, 1, 2, 1, 1, 1]).double()
+    order = torch.tensor([*range(8), 1, 1, 4])
+    together = torch.zeros(8, dtype=torch.float64).index_add(0, order, leverage_scores(x[order], RBF(0.5), 4))
+    torch.testing.assert_close(leverage_scores(x, RBF(0.5), 4, counts), together)
+
+
+def test_leverage_finds_the_few_rows_that_uniform_sampling_misses():
+    crowd, few = 0.1 * torch.randn(300, 2, generator=seeded(0)), torch.tensor([[9.0, 0.0], [0.0, 9.0], [-9.0, 0.0]])
+    x = torch.cat([crowd, few])
+
+    def found(init):
+        draws = (choose_landmarks(x, 20, init, seeded(seed), kernel=RBF(1.0)) for seed in range(20))
+        return sum((draw[:, None] == few).all(2).any().item() for draw in draws)
+
+    assert found("leverage") >= 18
+    assert found("uniform") <= 10  # one of 3 in 20 of 303: 18% of the draws
+
+
+def test_leverage_wants_a_kernel():
+    with pytest.raises(ValueError, match='init="leverage" needs the kernel'):
+        choose_landmarks(torch.randn(9, 2, generator=seeded(0)), 3, "leverage")

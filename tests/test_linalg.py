@@ -3,7 +3,7 @@ import logging
 import pytest
 import torch
 
-from discernel.linalg import _BLOCK, cutoff, inverse_sqrt, solve_psd, symmetric_product
+from discernel.linalg import _BLOCK, cutoff, inverse_sqrt, randomized_inverse_sqrt, solve_psd, symmetric_product
 
 
 def random(*shape, seed=0, dtype=torch.float64):
@@ -203,3 +203,32 @@ def test_a_rank_between_equal_eigenvalues_has_a_finite_derivative():
     a = torch.eye(4, dtype=torch.float64, requires_grad=True)
     inverse_sqrt(a, 2).sum().backward()
     assert torch.isfinite(a.grad).all()
+
+
+def spectrum(values, seed=0):
+    """Return a positive semi-definite matrix with these eigenvalues."""
+    draw = torch.randn(len(values), len(values), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    q = torch.linalg.qr(draw).Q
+    return (q * values) @ q.T
+
+
+def test_a_random_projection_finds_all_of_a_matrix_of_low_rank():
+    a = spectrum(torch.cat([torch.linspace(1, 5, 8), torch.zeros(72)]).double())
+    root, exact = randomized_inverse_sqrt(a, 8), inverse_sqrt(a, 8)
+    torch.testing.assert_close(root @ root.T, exact @ exact.T)
+
+
+def test_a_random_projection_finds_the_largest_eigenvalues_nearly():
+    a = spectrum(0.8 ** torch.arange(100, dtype=torch.float64))
+    best = inverse_sqrt(a, 10)
+    root = randomized_inverse_sqrt(a, 10)
+    assert root.shape == best.shape
+    errors = [torch.linalg.matrix_norm(a - a @ (r @ r.T) @ a) for r in (best, root)]
+    assert errors[0] <= errors[1] * (1 + 1e-12)
+    assert errors[1] <= 1.001 * errors[0]
+
+
+def test_a_random_projection_is_the_same_every_time_and_leaves_the_global_state_alone():
+    a, state = psd(60), torch.get_rng_state()
+    assert torch.equal(randomized_inverse_sqrt(a, 5), randomized_inverse_sqrt(a, 5))
+    assert torch.equal(torch.get_rng_state(), state)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from discernel import checks
 from discernel.hadamard import hadamard, power_of_two
 from discernel.kernels import Kernel, StationaryKernel
-from discernel.linalg import chunk_rows, inverse_sqrt
+from discernel.linalg import chunk_rows, inverse_sqrt, randomized_inverse_sqrt
 
 
 class FeatureMap(nn.Module):
@@ -42,6 +42,10 @@ def rms(parameter: Tensor) -> float:
     return parameter.detach().double().square().mean().sqrt().item() or 1.0
 
 
+def _diagonal(blocks: list[Tensor]) -> Tensor:
+    return blocks[0] if len(blocks) == 1 else torch.block_diag(*blocks)
+
+
 def _identical(a: Tensor, b: Tensor) -> bool:
     return a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)
 
@@ -58,6 +62,12 @@ class Nystroem(FeatureMap):
     rank : int, optional
         Keep this many of the largest eigenvalues in φ (paper, section 3.2). Those at or below J·eps·λ_max (float64)
         are dropped in any case: they are rounding. The basis and its gram always have J columns.
+    experts : int
+        Cut the landmarks into so many parts, each of which approximates the kernel; the map is that of the mean of the
+        approximations (ensemble Nyström, Kumar, Mohri & Talwalkar 2009). The gram has a block for each: it takes
+        O(J³/m²) instead of O(J³).
+    randomized : bool
+        Find the eigenvalues that `rank` keeps approximately, by a random projection: O(J²k) (Li et al. 2015).
 
     Examples
     --------
@@ -68,15 +78,29 @@ class Nystroem(FeatureMap):
     0.36787...
     """
 
-    def __init__(self, landmarks: Tensor, kernel: Kernel, rank: int | None = None):
+    def __init__(
+        self,
+        landmarks: Tensor,
+        kernel: Kernel,
+        rank: int | None = None,
+        *,
+        experts: int = 1,
+        randomized: bool = False,
+    ):
         super().__init__()
         checks.matrix("landmarks", landmarks)
         checks.instance("kernel", kernel, Kernel).check_features(landmarks.shape[1])
-        if rank is not None and checks.positive_int("rank", rank) > len(landmarks):
-            raise ValueError(f"rank must be at most the number of landmarks, {len(landmarks)}; got {rank}")
+        if checks.positive_int("experts", experts) > len(landmarks):
+            raise ValueError(f"experts must be at most the number of landmarks, {len(landmarks)}; got {experts}")
+        each = len(landmarks) // experts
+        if rank is not None and checks.positive_int("rank", rank) > each:
+            whose = "landmarks of an expert" if experts > 1 else "landmarks"
+            raise ValueError(f"rank must be at most the number of {whose}, {each}; got {rank}")
+        if checks.boolean("randomized", randomized) and rank is None:
+            raise ValueError("randomized=True is for finding a few of the eigenvalues: set rank")
         self.landmarks = nn.Parameter(landmarks.detach().clone())
         self.kernel = copy.deepcopy(kernel).to(landmarks)
-        self.rank = rank
+        self.rank, self.experts, self.randomized = rank, experts, randomized
         self._cached: tuple[list[Tensor], Tensor] | None = None
 
     def basis(self, x: Tensor) -> Tensor:
@@ -84,18 +108,27 @@ class Nystroem(FeatureMap):
         return self.kernel(x, self.landmarks)
 
     def gram(self) -> Tensor:
-        """Return B = k(X_r, X_r)."""
-        return self.kernel(self.landmarks, self.landmarks)
+        """Return B = k(X_r, X_r); of m experts the blocks m·k(X_e, X_e)."""
+        return _diagonal(self._grams())
+
+    def _grams(self) -> list[Tensor]:
+        if self.experts == 1:
+            return [self.kernel(self.landmarks, self.landmarks)]
+        return [self.experts * self.kernel(part, part) for part in self.landmarks.tensor_split(self.experts)]
+
+    def _roots(self) -> Tensor:
+        root = randomized_inverse_sqrt if self.randomized else inverse_sqrt
+        return _diagonal([root(gram, self.rank) for gram in self._grams()])
 
     def normalization(self) -> Tensor:
         """Return U Σ^(-1/2), J×k. It is kept until a parameter changes, except while gradients are recorded."""
         if torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters()):
-            return inverse_sqrt(self.gram(), self.rank)
+            return self._roots()
         # By value: fused optimisers do not count the versions of what they change.
         now = [p.detach() for p in self.parameters()]
         if self._cached is None or not all(map(_identical, self._cached[0], now)):
             with torch.inference_mode(False), torch.no_grad():
-                self._cached = [p.clone() for p in now], inverse_sqrt(self.gram(), self.rank)
+                self._cached = [p.clone() for p in now], self._roots()
         return self._cached[1]
 
     def forward(self, x: Tensor) -> Tensor:

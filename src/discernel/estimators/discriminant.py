@@ -270,7 +270,7 @@ class KernelDCA(DiscriminantAnalysis):
     n_landmarks : int, optional
         None: exact, all distinct training rows are landmarks, of which there may be 5000; O(n³) time and O(n²) memory.
         A number J: in the span of so many of them, in O(n J²) time and O(J²) memory besides the data.
-    init : {"uniform", "kmeans"}
+    init : {"uniform", "kmeans", "leverage"}
         How `n_landmarks` are chosen.
     scaling : {"unit", "indicator"}
         The columns of Y for classes and labels: of unit norm, by which S_B is Fisher's between-class scatter and all
@@ -354,7 +354,7 @@ class KernelDCA(DiscriminantAnalysis):
             )
         x, weight, y = sample(source, generator)
         kernel = kernel_from_data(self.kernel, self.gamma, x, y, weight, generator)
-        feature_map = Nystroem(self._landmarks(x, weight, generator).double(), kernel).requires_grad_(False)
+        feature_map = Nystroem(self._landmarks(x, weight, generator, kernel).double(), kernel).requires_grad_(False)
         return Subspace(feature_map, whitening(feature_map.gram()))
 
     def _set_attributes(self, feature_map):
@@ -362,13 +362,13 @@ class KernelDCA(DiscriminantAnalysis):
         self.landmarks_ = feature_map.landmarks.numpy()
         self.gamma_ = gamma_of(feature_map.kernel)
 
-    def _landmarks(self, x, weight, generator) -> Tensor:
+    def _landmarks(self, x, weight, generator, kernel) -> Tensor:
         rows, _ = distinct_rows(x, weight)
         if self.n_landmarks is None:
             return x[rows]
         if self.n_landmarks > len(rows):
             warnings.warn(f"n_landmarks is {self.n_landmarks}, but there are {len(rows)} distinct rows: using those")
-        return choose_landmarks(x, min(self.n_landmarks, len(rows)), self.init, generator, weight)
+        return choose_landmarks(x, min(self.n_landmarks, len(rows)), self.init, generator, weight, kernel)
 
 
 class KernelDiscriminantAnalysis(KernelDCA):

@@ -34,8 +34,8 @@ class LearnedNystroem(LearnedMap):
     criterion : {"di", "ls", "ce", "profiled_ce", "profiled_svm"} or None
         What the landmarks are trained by; None trains nothing: scikit-learn's Nystroem, or with ``init="kmeans"``
         k-means Nyström.
-    init : {"uniform", "kmeans"}
-        Where the landmarks start.
+    init : {"uniform", "kmeans", "leverage"}
+        Where the landmarks start; see `choose_landmarks`.
     trainer : Trainer, optional
         How they are trained; by default ``Trainer()``.
     random_state : int, RandomState or None
@@ -106,7 +106,7 @@ class LearnedNystroem(LearnedMap):
             warnings.warn(f"n_components is {self.n_components}, but there are {n_distinct} distinct rows: using those")
         count = min(self.n_components, n_distinct)
         kernel = kernel_from_data(self.kernel, self.gamma, x, y, weight, generator, count)
-        return Nystroem(choose_landmarks(x, count, self.init, generator, weight), kernel)
+        return Nystroem(choose_landmarks(x, count, self.init, generator, weight, kernel), kernel)
 
     @property
     def _complete(self):
