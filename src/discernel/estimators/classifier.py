@@ -247,7 +247,7 @@ class DiscernelClassifier(ClassifierMixin, Predictor):
                     features = feature_map(batch.x)
                 yield features, batch.targets, batch.sample_weight
 
-        fits = len(source) * width * 8 <= CACHE_BYTES
+        fits = len(source) * width * source.dtype.itemsize <= CACHE_BYTES
         kept = list(passes()) if fits else None
         again = passes if kept is None else lambda: kept
         variance = sum_of_variances(again(), source.total)

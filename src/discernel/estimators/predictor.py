@@ -120,7 +120,7 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _head_bytes(self, rows: Rows) -> int:
         """Return the memory of fitting the head: the features that it keeps, and a few matrices of their products."""
         n_rows, n_components, n_targets = len(rows.targets), self._n_features_out, rows.targets[:1].shape[1]
-        kept = n_rows * n_components * 8
+        kept = n_rows * n_components * rows.X.dtype.itemsize
         if isinstance(self.head, str):
             kept = kept if self.head != "ridge" and kept <= CACHE_BYTES else 0
             kept += 3 * 8 * CHUNK + 8 * min(HESSIANS, (n_targets if self.head == "svm" else 4) * n_components**2)
