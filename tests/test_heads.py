@@ -119,7 +119,8 @@ def test_too_few_steps_are_told():
 def test_the_ridge_head_is_ridge_regression_on_the_features(feature_map, alpha):
     x, y = IRIS
     trainer = Trainer(max_epochs=3)
-    model = DiscernelClassifier(8, feature_map=feature_map, alpha=alpha, trainer=trainer, rho=1e-3, random_state=0)
+    settings = {"alpha": alpha, "trainer": trainer, "rho": 1e-3, "random_state": 0}
+    model = DiscernelClassifier(8, feature_map=feature_map, head="ridge", **settings)
     model.fit(x, y)
     feature_map = model.transformer_.feature_map_
     source = ArraySource(torch.from_numpy(x), Targets.classes(y))
