@@ -2,12 +2,13 @@
 PYTHON ?= python3
 PY := .venv/bin/python
 READY := .venv/.ready
+DOCS := .venv/.docs
 
 # Also what builds the package has the pinned version: by the first variable for pip before 25.3, by the second since.
 install = PIP_CONSTRAINT=$(2) PIP_BUILD_CONSTRAINT=$(2) $(1)/bin/python -m pip install --quiet \
-	--disable-pip-version-check --editable ".[dev]"
+	--disable-pip-version-check --editable ".[$(or $(3),dev)]"
 
-.PHONY: demo test test-slow test-oldest test-newest reproduce-quick bench stress mutation lint audit clean always
+.PHONY: demo docs test test-slow test-oldest test-newest reproduce-quick bench stress mutation lint audit clean always
 
 # The README's picture and the table behind it.
 docs/images/accuracies.png: $(READY)
@@ -49,6 +50,11 @@ mutation: export OMP_NUM_THREADS = 1
 mutation: $(READY)
 	$(PY) -m tests.mutation
 
+# The site, in build/docs: every example and figure is run, warnings are errors, links within it are followed.
+docs: $(DOCS)
+	$(PY) -m sphinx --quiet --fresh-env --fail-on-warning --keep-going -d build/doctrees docs build/docs
+	$(PY) docs/links.py build/docs
+
 lint: $(READY)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
@@ -58,6 +64,10 @@ lint: $(READY)
 $(READY): pyproject.toml constraints.txt
 	test -x $(PY) || $(PYTHON) -m venv .venv
 	$(call install,.venv,constraints.txt)
+	touch $@
+
+$(DOCS): $(READY)
+	$(call install,.venv,constraints.txt,docs)
 	touch $@
 
 .venv-%/.ready: pyproject.toml constraints-%.txt
@@ -76,4 +86,4 @@ audit:
 	  echo "Not passed: a package above is vulnerable, or PyPI could not be asked about it." >&2; exit 1; }
 
 clean:
-	rm -rf .venv .venv-* .pytest_cache .ruff_cache .hypothesis
+	rm -rf build docs/generated docs/gallery .venv .venv-* .pytest_cache .ruff_cache .hypothesis

@@ -1,11 +1,13 @@
-"""Serve an exported model over HTTP with onnxruntime and NumPy alone: neither discernel nor torch is installed.
+"""
+Serve an exported model over HTTP
+=================================
 
-Where the model is made:
+With onnxruntime and NumPy alone: neither discernel nor torch is installed. Where the model is made::
 
     from discernel import DiscernelClassifier, export_onnx
     export_onnx(DiscernelClassifier().fit(X, y), "model.onnx")
 
-Where it is served:
+Where it is served::
 
     python serve_onnx.py model.onnx 8000
     curl -d '{"X": [[5.1, 3.5, 1.4, 0.2]]}' localhost:8000

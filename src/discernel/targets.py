@@ -61,7 +61,7 @@ class Targets:
         if known is not None:
             names, codes = known, _positions(names, known)[codes]
         if len(names) < 2:
-            raise ValueError(f"y must have at least two classes to tell apart, got one: {names[0]!r}")
+            raise ValueError(f"y must have at least two classes to tell apart, got one: {names.tolist()[0]!r}")
         scale = None
         if scaling == "unit":
             weight = torch.ones(len(y)) if sample_weight is None else checks.numbers("sample_weight", sample_weight)

@@ -200,7 +200,7 @@ class DCA(DiscriminantAnalysis):
     Attributes
     ----------
     scalings_ : ndarray (d, k)
-        A, the most informative component first; the components of x are (x − mean_)A.
+        A, the most informative component first; the components of x are ``(x − mean_)A``.
     mean_ : ndarray (d,)
         The mean of the training rows.
     explained_discriminant_information_ : ndarray (k,)
@@ -284,9 +284,9 @@ class KernelDCA(DiscriminantAnalysis):
     landmarks_ : ndarray (J, d)
         X_r.
     scalings_ : ndarray (J, k)
-        A, the most informative component first; the components of x are (k(x, landmarks_) − mean_)A.
+        A, the most informative component first; the components of x are ``(k(x, landmarks_) − mean_)A``.
     mean_ : ndarray (J,)
-        The mean of k(x, landmarks_) over the training rows.
+        The mean of ``k(x, landmarks_)`` over the training rows.
     explained_discriminant_information_ : ndarray (k,)
         The Discriminant Information of each component: of classes with unit columns, between zero and one.
     discriminant_information_ : float
@@ -374,7 +374,7 @@ class KernelDCA(DiscriminantAnalysis):
 class KernelDiscriminantAnalysis(KernelDCA):
     """Kernel Discriminant Analysis: LDA in the feature space of a kernel.
 
-    Finds the A (J×k) that maximises |AᵀS_B A| / |Aᵀ(S_W + ρB)A|, where S_W and S_B are the within-class and the
+    Finds the A (J×k) that maximises det(AᵀS_B A) / det(Aᵀ(S_W + ρB)A), where S_W and S_B are the within-class and the
     between-class scatter of G = k(X, X_r), and B = k(X_r, X_r): eq. (LDA) of the paper with a ridge. The components are
     those of `KernelDCA`, since S̄ = S_W + S_B, scaled as LDA's: with the within-class covariance (and its ridge) equal
     to the identity. So the nearest class mean is LDA's prediction for equal priors.

@@ -50,7 +50,7 @@ class LearnedNystroem(LearnedMap):
     components_ : ndarray (J, d)
         The landmarks.
     normalization_ : ndarray (J, k)
-        U Σ^(-1/2) of their kernel matrix; φ(x) = k(x, components_) @ normalization_.
+        U Σ^(-1/2) of their kernel matrix; ``φ(x) = k(x, components_) @ normalization_``.
     gamma_ : float or ndarray (d,)
         Gamma as found or learned; if learned, large where a feature matters.
     rho_ : float
