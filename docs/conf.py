@@ -48,6 +48,7 @@ sphinx_gallery_conf = {
     "show_memory": False,
     "write_computation_times": False,
     "min_reported_time": 1e9,
+    "capture_repr": (),
 }
 
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
@@ -57,9 +58,10 @@ html_theme = "pydata_sphinx_theme"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
+html_sidebars = {page: [] for page in ("*", "generated/benchmarks", "generated/command_line")}  # they have no parts
 html_theme_options = {
     "navbar_align": "left",
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 7,
     "show_toc_level": 2,
     "footer_start": ["copyright"],
     "footer_end": [],

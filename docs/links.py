@@ -46,7 +46,8 @@ def problem(page: Path, link: str) -> str | None:
 
 def main(site: Path) -> int:
     """Return how many links lead nowhere, having named them."""
-    links = [(page.resolve(), link) for page in sorted(site.rglob("*.html")) for link in sorted(read(page).links)]
+    pages = [page for page in sorted(site.rglob("*.html")) if "_static" not in page.parts]
+    links = [(page.resolve(), link) for page in pages for link in sorted(read(page).links)]
     inside = [(page, link) for page, link in links if not urlsplit(link).scheme and not urlsplit(link).netloc]
     outside = {link for _, link in links if urlsplit(link).scheme.startswith("http")}
     problems = [found for page, link in inside if (found := problem(page, link))]

@@ -16,7 +16,7 @@ from discernel.cli import app as command_line
 
 HERE = Path(__file__).parents[1]
 BENCHMARKS = HERE.parent / "benchmarks"
-# The modules in the order of the page, with what is to be listed besides their public names.
+# The modules in the order of the page, with what is to be listed besides their public names; others come after them.
 MODULES = {
     "estimators": ["estimators.inspect"],
     "export": [],
@@ -62,17 +62,13 @@ def api() -> Iterator[str]:
     """Yield the page of all public names, under the modules that define them."""
     yield from ("API reference", "=============", "", ".. currentmodule:: discernel", "")
     yield "Every name is imported from ``discernel``, unless it is written with its module."
-    left = set(discernel.__all__)
-    for module, others in MODULES.items():
+    for module, others in (MODULES | {home(name): MODULES.get(home(name), []) for name in discernel.__all__}).items():
         names = [name for name in discernel.__all__ if home(name) == module]
         others = others or ([] if names else [f"{module}.{name}" for name in functions(module)])
-        left -= set(names)
         title = module.replace("_", " ").capitalize()
         yield from ("", title, "-" * len(title), "", summary(module), "")
         yield from (".. autosummary::", "   :toctree: api", "   :nosignatures:", "")
         yield from (f"   {name}" for name in (*names, *others))
-    if left:
-        raise ValueError(f"docs/extensions/pages.py has no place for {sorted(left)}: add their modules")
 
 
 def home(name: str) -> str:
