@@ -222,8 +222,15 @@ def test_wrong_usage_and_bugs_have_codes_of_their_own(folder, monkeypatch):
 def test_help_fits_a_terminal_and_has_examples(name):
     told = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "80"}).output
     assert max(map(len, told.splitlines())) <= 80
-    if name not in ("version", "demo", "reproduce"):
+    if name != "version":
         assert f"discernel {name} " in told.split("Examples:")[1]
+
+
+@pytest.mark.filterwarnings("always")
+def test_a_warning_is_one_sentence(folder):
+    told = run("fit", "train.csv", "-t", "target", "-J", "1000", "--epochs", "1")
+    assert told.stderr.startswith("Note: n_components is 1000, but there are 100 distinct rows: using those\n")
+    assert ".py" not in told.stderr
 
 
 def test_the_command_is_told_as_it_was_typed(monkeypatch):

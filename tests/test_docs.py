@@ -1,6 +1,7 @@
 """What the pages of the site say is so: their examples give what they show, and what they name is there."""
 
 import doctest
+import json
 import pkgutil
 import re
 import shlex
@@ -73,6 +74,13 @@ def test_what_a_page_names_is_there(page):
         pkgutil.resolve_name(name)
     for path in re.findall(r"`((?:benchmarks|docs|examples|experiments|src|tests)/[\w/.]+)`", text):
         assert (ROOT / path).exists(), path
+
+
+def test_the_figure_of_the_readme_shows_what_is_said_of_it():
+    rows = json.loads((ROOT / "benchmarks/results/features.json").read_text())["rows"]
+    accuracy = {(row["landmarks"], row["J"]): row["accuracy"] for row in rows}
+    assert "50 learned landmarks make fewer errors than 1000 random ones" in (ROOT / "README.md").read_text()
+    assert accuracy["learned", 50] > accuracy["random", 1000]
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])

@@ -1,3 +1,4 @@
+import json
 import warnings
 
 import numpy as np
@@ -172,15 +173,21 @@ def test_the_command_is_a_drift_detector(files):
     quiet = CliRunner().invoke(app, ["two-sample", before, same])
     assert quiet.exit_code == 0
     alarm = CliRunner().invoke(app, ["two-sample", before, drifted, "--rows", "300"])
-    assert alarm.exit_code == 1
-    assert "p = 0.001 ((150, 150) rows)" in alarm.stdout
-    plain = CliRunner().invoke(app, ["two-sample", before, drifted, "--no-learn", "--level", "0"])
+    assert alarm.exit_code == 3
+    assert "p = 0.001 (150 and 150 rows)" in alarm.stdout
+    assert "the tables differ" in alarm.stdout
+    plain = CliRunner().invoke(app, ["two-sample", before, drifted, "--no-learn", "--level", "0", "--json"])
     assert plain.exit_code == 0
-    assert "(400, 400) rows" in plain.stdout
+    told = json.loads(plain.stdout)
+    assert (told["counts"], told["differ"]) == ([400, 400], False)
+    assert told["p_value"] < 0.05
 
 
 def test_the_command_says_what_is_wrong_with_the_tables(files, tmp_path):
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     refused = CliRunner().invoke(app, ["two-sample", files[0], str(tmp_path / "other.csv")])
-    assert refused.exit_code == 2
-    assert "same columns" in refused.output
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith("Error: ")
+    assert "same columns" in refused.stderr
+    absent = CliRunner().invoke(app, ["two-sample", files[0], "nothing.csv"])
+    assert (absent.exit_code, absent.stderr) == (1, "Error: there is no file or folder 'nothing.csv'\n")

@@ -16,7 +16,8 @@ __all__ = ["app", "main"]
 
 
 @app.callback(
-    epilog="Exit codes: 0 done, 1 the data or the model cannot be used, 2 wrong usage, 70 a bug, 130 stopped."
+    epilog="Exit codes: 0 done, 1 the data or the model cannot be used, 2 wrong usage, 3 two samples differ, 70 a bug, "
+    "130 stopped."
 )
 def discernel() -> None:
     """Discernel learns kernels: a few hundred trained features instead of thousands of random ones.

@@ -4,6 +4,7 @@ import json
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -14,11 +15,11 @@ import typer
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
-UNUSABLE, BUG, STOPPED = 1, 70, 130  # exit codes; 2, wrong usage, is typer's
+UNUSABLE, DIFFERENT, BUG, STOPPED = 1, 3, 70, 130  # exit codes; 2, wrong usage, is typer's
 EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError)
 
 Data = Annotated[list[Path], typer.Argument(help="CSV or Parquet: files, folders or patterns.", metavar="DATA")]
-Model = Annotated[Path, typer.Argument(help="A model that `fit` has saved.")]
+Model = Annotated[Path, typer.Argument(help="A model that `fit` has saved.", metavar="MODEL")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and show no progress.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -30,7 +31,9 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     @wraps(function)
     def run(*args: Any, debug: bool = False, **options: Any) -> None:
         try:
-            function(*args, debug=debug, **options)
+            with warnings.catch_warnings():
+                warnings.showwarning = _note
+                function(*args, debug=debug, **options)
         except EXPECTED as error:
             _end(error, UNUSABLE, debug, f"Error: {_sentence(error)}")
         except KeyboardInterrupt as error:
@@ -41,6 +44,11 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             _end(error, BUG, debug, f"Error, and a bug in discernel: {error!r}. --debug shows where; please report it.")
 
     return run
+
+
+def _note(message: Any, *_: Any) -> None:
+    """Show a warning as a sentence, without the place in the source that gave it."""
+    typer.echo(f"Note: {_sentence(message)}", err=True)
 
 
 def _end(error: BaseException, code: int, debug: bool, message: str) -> None:

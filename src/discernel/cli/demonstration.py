@@ -5,14 +5,23 @@ from typing import Annotated
 
 import typer
 
+from discernel.cli.common import Debug, command
 
+
+@command
 def demo(
     out: Annotated[Path, typer.Option(help="Where the model and the figures go.")] = Path("discernel-demo"),
+    debug: Debug = False,
 ) -> None:
     """Compare the paper's methods on scikit-learn's digits, in under a minute.
 
-    Learns 20 Nyström landmarks or Fourier frequencies by the Discriminant Information (DI), least squares (LS) and
-    cross-entropy (CE), beside random and k-means ones and an exact SVC. Saves the best learned model and two figures.
+    Learns 20 Nyström landmarks or Fourier frequencies by the Discriminant
+    Information (DI), least squares (LS) and cross-entropy (CE), beside random and
+    k-means ones and an exact SVC. Saves the best learned model and two figures.
+
+    \b
+    Examples:
+      discernel demo --out /tmp/demo
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn

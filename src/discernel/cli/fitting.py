@@ -101,15 +101,15 @@ def fit(
 ) -> None:
     """Learn a classifier or a regressor from a table.
 
-    Stopped by Ctrl-C or SIGTERM, the same command with --resume goes on where it was; killed, after the last epoch (or
-    minute) that was completed.
+    Stopped by Ctrl-C or SIGTERM, the same command with --resume goes on where it
+    was; killed, after the last epoch (or minute) that was completed.
 
     \b
     Examples:
       discernel fit train.csv --target species
       discernel fit train.csv -t price --task regression -J 500
       discernel fit train.csv -t species --report report.html --test test.csv
-      discernel fit 'year=*/*.parquet' -t label --head softmax -o label.safetensors
+      discernel fit 'year=*/*.parquet' -t label --head softmax -o m.safetensors
       torchrun --nproc-per-node 2 -m discernel fit train.parquet -t label
     """
     from discernel.distributed import first, processes, restarted

@@ -6,9 +6,12 @@ from typing import Annotated
 
 import typer
 
+from discernel.cli.common import Debug, command
 
+
+@command
 def reproduce(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="digits, letter, mnist or covtype.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="digits, letter, mnist or covtype.")],
     quick: Annotated[bool, typer.Option(help="Few rows, features, seeds and epochs, to see that it works.")] = False,
     seeds: Annotated[int | None, typer.Option(help="How many seeds; else as planned for the data set.")] = None,
     components: Annotated[str, typer.Option(help="Numbers of features, as 25,50,100; else as planned.")] = "",
@@ -20,18 +23,25 @@ def reproduce(
     criteria: Annotated[str, typer.Option(help="Only these: di,ls,ce, or none for untrained maps.")] = "",
     data: Annotated[Path | None, typer.Option(help="Where the data sets are; else DISCERNEL_DATA.")] = None,
     out: Annotated[Path | None, typer.Option(help="Where the tables are; else experiments/results.")] = None,
+    debug: Debug = False,
 ) -> None:
     """Run the paper's experiments, draw its figures and judge its claims.
 
-    Each fit adds a row to a table, and a row that is there is not fitted again: the command goes on where it was
-    stopped or killed. Figures and the page of claims are made from the tables alone.
+    Each fit adds a row to a table, and a row that is there is not fitted again:
+    the command goes on where it was stopped or killed. Figures and the page of
+    claims are made from the tables alone.
+
+    \b
+    Examples:
+      discernel reproduce digits --quick
+      discernel reproduce letter mnist --data /data --hours 3
     """
     experiments = _experiments()
     numbers = _numbers(components)
     settings = experiments.Settings(quick, seeds, numbers, schedule, _parts(study), _parts(criteria), hours, data)
     try:
         experiments.reproduce(names, out, settings, typer.echo)
-    except (ValueError, FileNotFoundError) as error:
+    except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 
 

@@ -108,7 +108,10 @@ def export(
 @command
 def plot(
     model: Model,
-    picture: Annotated[Picture, typer.Argument(help="What to draw.")],
+    picture: Annotated[
+        Picture,
+        typer.Argument(metavar="PICTURE", help="training, landmarks, importance, components or confusion."),
+    ],
     data: Annotated[
         list[Path] | None, typer.Option(help="Rows; importance, components and confusion need them.")
     ] = None,
