@@ -46,7 +46,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _note(message: Any, *_: Any) -> None:
+def _note(message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: str | None = None) -> None:
     """Show a warning as a sentence, without the place in the source that gave it."""
     typer.echo(f"Note: {_sentence(message)}", err=True)
 
