@@ -8,7 +8,7 @@ import torch
 from scipy import sparse
 
 from discernel import ArraySource, Targets, data
-from discernel.data import SparseSource, View, shuffled
+from discernel.data import Shard, SparseSource, View, shuffled
 
 
 def seeded(seed=0):
@@ -168,6 +168,21 @@ def test_a_load_has_the_rows_of_a_few_whole_blocks(small_loads, rows, width):
             sorted(load)
             == [row for each in sorted(blocks) for row in range(each * block, (each + 1) * block)][: len(load)]
         )
+
+
+@pytest.mark.parametrize("rows", [240, 250, 1000])
+def test_a_load_has_a_block_of_every_part_of_the_data(small_loads, rows):
+    *loads, _ = (part.tolist() for part in shuffled(rows, 1, seeded()))
+    n_blocks = -(-rows // 3)
+    for load in loads:
+        assert sorted({row // 3 * 8 // n_blocks for row in load}) == list(range(8))
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_processes_have_as_much_to_do_in_every_load(small_loads, ranks):
+    shards = [Shard(source(240), rank, ranks, lambda tensor: tensor) for rank in range(ranks)]
+    for parts in zip(*(shard.batches(24, seeded()) for shard in shards), strict=True):
+        assert [len(part.x) for part in parts] == [24 // ranks] * ranks
 
 
 def test_within_a_load_the_rows_are_permuted_across_its_blocks(small_loads):

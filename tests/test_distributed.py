@@ -1,5 +1,6 @@
 """Two and three real processes train what one does, to rounding."""
 
+import json
 import os
 import socket
 import subprocess
@@ -387,3 +388,34 @@ def test_a_process_that_is_lost_with_the_store_is_an_error_in_the_other(fault, t
         bad.communicate()
     assert said.startswith("another process has ended or does not answer")
     assert good.returncode == 0
+
+
+def test_the_tables_of_the_page_are_those_that_were_measured():
+    from benchmarks import distributed as benchmark
+
+    root = Path(__file__).parents[1]
+    page = (root / "docs" / "distributed.md").read_text()
+    record = json.loads((root / "benchmarks" / "results" / "distributed.json").read_text())
+    assert benchmark.filled(page, record) == page
+    assert page.count("\n|") > 20
+
+
+def test_the_volume_of_a_step_is_that_of_the_page():
+    """8(J² + JL + J + L) bytes of sums and 4P of gradients, and the number of rows and the value."""
+    calls = []
+
+    def counted(tensor):
+        calls.append(tensor.numel() * tensor.element_size())
+        return 2 * tensor  # as if the other process had the same rows
+
+    whole = data(203)
+    source = Shard(ArraySource(whole.x.float(), whole.targets), 0, 2, counted)
+    made = start("nystroem", source.whole)
+    epochs = Trainer(max_epochs=3, batch_size=203).epochs(made, DI(), source)
+    next(epochs)
+    calls.clear()
+    next(epochs)
+    n_components, n_targets, n_parameters = 12, 3, 12 * 4 + 4
+    sums = n_components**2 + n_components * n_targets + n_components + n_targets
+    assert len(calls) == 4
+    assert sum(calls) == 8 * (sums + 1) + 4 * (n_parameters + 1)

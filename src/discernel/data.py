@@ -2,8 +2,9 @@
 
 The order of the rows depends on their number and width and on the seed, not on where they are kept. Data of up to 2²⁶
 numbers (256 MiB in float32) come in a random permutation. Larger ones are cut into blocks of consecutive rows, 2¹⁸
-numbers each; the blocks are shuffled, and the rows of every 128 of them, a load, are permuted. So a source that reads
-from a disk reads whole megabytes, and holds two loads (256 MiB): that in use, and that which a thread is fetching.
+numbers each; a random block of each 128th of the data makes a load, whose rows are permuted. So a source that reads
+from a disk reads whole megabytes, and holds two loads (256 MiB): that in use, and that which a thread is fetching; and
+processes that have a part of the data each have about as much to do.
 """
 
 import warnings
@@ -174,7 +175,7 @@ def shuffled(n_rows: int, width: int, generator: torch.Generator, start: int = 0
         yield torch.randperm(n_rows, generator=generator)[start:]
         return
     block = max(1, rows // BLOCKS)
-    blocks = torch.randperm(-(-n_rows // block), generator=generator)
+    blocks = spread(-(-n_rows // block), generator)
     seed = int(torch.randint(2**62, (), generator=generator))
     for number, some in enumerate(blocks.split(BLOCKS)):
         index = (some[:, None] * block + torch.arange(block)).flatten()
@@ -183,6 +184,22 @@ def shuffled(n_rows: int, width: int, generator: torch.Generator, start: int = 0
             inner = torch.Generator().manual_seed(seed + number)
             yield index[torch.randperm(len(index), generator=inner)[start:]]
         start = max(0, start - len(index))
+
+
+def spread(n_blocks: int, generator: torch.Generator) -> Tensor:
+    """Return the blocks in a random order in which every load, but the last, has one of each 128th of the data.
+
+    Examples
+    --------
+    >>> order = spread(256, torch.Generator().manual_seed(0))
+    >>> sorted((order[:128] // 2).tolist()) == list(range(128))
+    True
+    """
+    drawn = torch.randperm(n_blocks, generator=generator)
+    drawn = drawn[(drawn * BLOCKS // n_blocks).argsort(stable=True)]  # of the first 128th, then of the second, ...
+    counts = torch.bincount(drawn * BLOCKS // n_blocks, minlength=BLOCKS)
+    turn = torch.arange(n_blocks) - (counts.cumsum(0) - counts).repeat_interleave(counts)
+    return drawn[turn.argsort(stable=True)]
 
 
 def fetched_ahead(fetch: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
