@@ -34,7 +34,7 @@ def baselines(name: str, n_rows: int) -> dict:
         from lightgbm import LGBMClassifier
     except ImportError:
         return models
-    return models | {"LightGBM(100)": LGBMClassifier(verbose=-1)}
+    return models | {"LightGBM(100)": LGBMClassifier(verbose=-1, n_jobs=torch.get_num_threads())}
 
 
 def ours(components: list[int], heads: list[str]) -> dict:

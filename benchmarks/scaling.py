@@ -28,7 +28,6 @@ SWEEPS = {  # (rows, components, batch)
     "components": [(16_000, j, 4000) for j in (50, 100, 200, 500, 1000, 2000)],
     "batch": [(64_000, 200, b) for b in (500, 1000, 2000, 4000, 8000, 16_000, 32_000)],
 }
-COLUMN = {"rows": 0, "components": 1, "batch": 2}
 LABELS = {"rows": "rows N", "components": "features J", "batch": "rows of a batch"}
 
 
@@ -109,17 +108,18 @@ def main() -> None:
         return
     if not options.draw:
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        record = {"torch": torch.__version__, "threads": torch.get_num_threads(), "sweeps": run(options.largest)}
+        record = {"torch": torch.__version__, "threads": torch.get_num_threads(), "rows": run(options.largest)}
         options.out.write_text(json.dumps(record, indent=1))
-    results = json.loads(options.out.read_text())["sweeps"]
+    measured = json.loads(options.out.read_text())["rows"]
+    results = {sweep: [row for row in measured if row["sweep"] == sweep] for sweep in SWEEPS}
     for sweep, rows in results.items():
         powers = (exponent([(row[sweep], max(row[key], 1e-9)) for row in rows]) for key in ("seconds", "memory"))
         print("{}: seconds ~ n^{:.2f}, memory ~ n^{:.2f}".format(LABELS[sweep], *powers))
     draw(results, options.figure)
 
 
-def run(largest: int) -> dict:
-    results = {}
+def run(largest: int) -> list[dict]:
+    results = []
     print(f"{'rows':>9} {'J':>6} {'batch':>7} {'seconds':>9} {'memory, MB':>11}")
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "rows.f32")
@@ -129,11 +129,10 @@ def run(largest: int) -> dict:
             x[start : start + 2**18] = rng.random((min(2**18, largest - start), N_FEATURES), dtype=np.float32)
         x.flush()
         for sweep, cases in SWEEPS.items():
-            results[sweep] = []
             for case in (case for case in cases if case[0] <= largest):
                 command = [sys.executable, __file__, "--one", path, *map(str, case)]
                 row = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-                results[sweep].append(row)
+                results.append({"sweep": sweep} | row)
                 print(
                     f"{case[0]:9} {case[1]:6} {case[2]:7} {row['seconds']:9.2f} {row['memory'] / 1e6:11.0f}", flush=True
                 )

@@ -3,8 +3,8 @@
 For both maps and four shapes: milliseconds of a whole step (basis, criterion, gradient, Adam), the arithmetic limit
 nJ² + J³/3 + 4ndJ + 6nJL flops at the float32 product rate of this machine, measured in the same run, and the same step
 by (a) float32 autograd through a Cholesky factor and (b) float64 autograd through `linalg.solve`. The limit counts
-nothing for the landmarks' own kernel matrix; "with gram" adds its 3J²d. Data are uniform in [0, 1].
-Prints a table, writes it as JSON.
+nothing for the landmarks' own kernel matrix; "with gram" adds its 3J²d. Data are uniform in [0, 1]. Of our step also
+where its time goes, by torch's profiler. Prints a table, writes it as JSON.
 
     python benchmarks/step.py
 """
@@ -23,6 +23,12 @@ from discernel.linalg import threads_for
 
 SHAPES = ((1000, 100, 16, 26), (1000, 500, 784, 10), (4000, 2000, 54, 7), (4000, 2000, 784, 10))
 RHO = 1e-4
+KINDS = {
+    "products": {"aten::mm", "aten::addmm", "aten::addmm_", "aten::mv", "aten::addmv_"},
+    "factor": {"aten::linalg_cholesky_ex", "aten::_cholesky_solve_helper", "aten::tril"},
+    "functions": {"aten::exp", "aten::cos", "aten::sin"},
+    "copies": {"aten::copy_", "aten::cat"},
+}
 
 
 def best(action: Callable[[], object], seconds: float = 2.0) -> float:
@@ -34,6 +40,19 @@ def best(action: Callable[[], object], seconds: float = 2.0) -> float:
         action()
         times.append(time.perf_counter() - before)
     return min(times)
+
+
+def shares(step: Callable[[], object], repeats: int = 3) -> dict[str, float]:
+    """Return the shares of a step's time that go into each kind of operation."""
+    step()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        for _ in range(repeats):
+            step()
+    found = dict.fromkeys((*KINDS, "other"), 0.0)
+    for event in profile.key_averages():
+        kind = next((kind for kind, names in KINDS.items() if event.key in names), "other")
+        found[kind] += event.self_cpu_time_total
+    return {kind: time / sum(found.values()) for kind, time in found.items()}
 
 
 def product_rate() -> float:
@@ -116,6 +135,7 @@ def main() -> None:
             ours = best(our_step(kind, x, y, j))
             row = {"n": n, "J": j, "d": d, "L": n_classes, "map": kind, "rate": rate, "limit": flops / rate}
             row |= {"limit_with_gram": (flops + gram) / rate, "step": ours}
+            row["share"] = shares(our_step(kind, x, y, j))
             line = f"{f'{n}, {j}, {d}, {n_classes}':22} {kind:9} {rate / 1e9:8.0f} {1e3 * row['limit']:7.2f}"
             line += f" {1e3 * ours:7.2f} {ours / row['limit']:6.2f} {ours / row['limit_with_gram']:10.2f}"
             if not options.ours:
@@ -124,7 +144,7 @@ def main() -> None:
                 row |= {"autograd_float32": single, "autograd_float64": double}
                 line += f" {1e3 * single:8.1f} {1e3 * double:8.1f} {single / ours:7.1f} {double / ours:7.1f}"
             rows.append(row)
-            print(line, flush=True)
+            print(line + "   " + ", ".join(f"{kind} {share:.0%}" for kind, share in row["share"].items()), flush=True)
     Path(options.out).parent.mkdir(parents=True, exist_ok=True)
     record = {"torch": torch.__version__, "threads": torch.get_num_threads(), "rows": rows}
     Path(options.out).write_text(json.dumps(record, indent=1))

@@ -1,0 +1,120 @@
+"""Other ways to train, beside the default: what each reaches with as many passes over the data.
+
+Batches of other sizes, growing batches, the average of the last iterates at a constant rate, and L-BFGS on the exact
+gradient of all rows (a quasi-Newton method). All start from the same features and see the same number of rows; the
+training MSE of the ridge regression is of all of them. Large sets are cut. Prints a table, writes it as JSON.
+
+    python benchmarks/schedules.py
+"""
+
+import argparse
+import copy
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch.optim.swa_utils import AveragedModel
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from discernel import DI, RBF, ArraySource, FeatureMap, Nystroem, RandomFourier, Targets, Trainer, moments_over
+from discernel.estimators.gamma import gamma_from_data
+from experiments.datasets import LOADERS, load
+
+RHO = 1e-4
+
+
+def train(feature_map: FeatureMap, source: ArraySource, epochs: int, **settings) -> FeatureMap:
+    for _ in Trainer(epochs, **settings).epochs(feature_map, DI(RHO), source, seed=0):
+        pass
+    return feature_map
+
+
+def grown(feature_map, source, epochs, rows):
+    """A third of the epochs each with batches of half, one and two times the size."""
+    for factor in (0.5, 1, 2):
+        rate = 0.1 / (2 * factor)  # smaller at every start, as a schedule over all would have it
+        feature_map = train(feature_map, source, epochs // 3, batch_size=int(factor * rows), learning_rate=rate)
+    return feature_map
+
+
+def averaged(feature_map, source, epochs, rows):
+    """A constant rate, and the mean of the maps after each epoch of the last quarter."""
+    mean = AveragedModel(feature_map)
+    trainer = Trainer(epochs, rows, learning_rate=0.03, schedule="plateau", patience=10**6)
+    for record in trainer.epochs(feature_map, DI(RHO), source, seed=0):
+        if record.epoch > 3 * epochs / 4:
+            mean.update_parameters(feature_map)
+    return mean.module
+
+
+def lbfgs(feature_map, source, epochs, rows):
+    """Limited-memory BFGS on all rows at once, an evaluation for each epoch."""
+    batch, criterion = source.rows(slice(None)), DI(RHO)
+    optimizer = torch.optim.LBFGS(
+        feature_map.parameters(), max_iter=epochs, max_eval=epochs, history_size=20, line_search_fn="strong_wolfe",
+        tolerance_grad=0, tolerance_change=0,
+    )  # fmt: skip
+
+    def closure():
+        optimizer.zero_grad()
+        loss = -criterion(feature_map.basis(batch.x), batch.targets, feature_map.gram()) / len(batch.x)
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    return feature_map
+
+
+WAYS: dict[str, Callable] = {
+    "default": lambda m, s, epochs, rows: train(m, s, epochs),
+    "half batches": lambda m, s, epochs, rows: train(m, s, epochs, batch_size=rows // 2),
+    "double batches": lambda m, s, epochs, rows: train(m, s, epochs, batch_size=2 * rows),
+    "all rows": lambda m, s, epochs, rows: train(m, s, epochs, batch_size=len(s)),
+    "growing batches": grown,
+    "averaged": averaged,
+    "L-BFGS": lbfgs,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", nargs="+", default=["digits", "letter", "mnist", "covtype"], choices=LOADERS)
+    parser.add_argument("--components", type=int, default=100)
+    parser.add_argument("--rows", type=int, default=15_000, help="of a data set at most")
+    parser.add_argument("--out", default="benchmarks/results/schedules.json")
+    options = parser.parse_args()
+    rows = []
+    print(f"{'data':8} {'map':9}" + "".join(f"{way:>19}" for way in WAYS) + "   (training MSE, seconds)")
+    for name in options.data:
+        data = load(name)
+        x = torch.from_numpy(data.x_train[: options.rows])
+        source = ArraySource(x, Targets.classes(data.y_train[: options.rows]))
+        generator = torch.Generator().manual_seed(0)
+        gamma = gamma_from_data("scale", x, None, None, generator)
+        for kind in ("nystroem", "fourier"):
+            line = f"{name:8} {kind:9}"
+            start = RandomFourier.sample(RBF(gamma), x.shape[1], options.components, generator)
+            if kind == "nystroem":
+                kernel = RBF(torch.full((x.shape[1],), gamma), trainable=True)
+                start = Nystroem(x[torch.randperm(len(x), generator=generator)[: options.components]], kernel)
+            plan = Trainer().plan(len(x), options.components, DI(RHO))
+            for way, run in WAYS.items():
+                began = time.perf_counter()
+                trained = run(copy.deepcopy(start), source, plan.epochs, plan.rows)
+                seconds = time.perf_counter() - began
+                gram = trained.gram()
+                moments = moments_over(source, trained)
+                mse = moments.mse(moments.ridge(RHO, None if gram is None else gram.detach()))
+                rows.append({"data": name, "map": kind, "way": way, "mse": mse, "seconds": seconds})
+                line += f"{mse:11.4f} {seconds:6.1f}s"
+            print(line, flush=True)
+    Path(options.out).parent.mkdir(parents=True, exist_ok=True)
+    record = {"torch": torch.__version__, "threads": torch.get_num_threads(), "components": options.components}
+    Path(options.out).write_text(json.dumps(record | {"rows": rows}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
