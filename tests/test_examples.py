@@ -88,3 +88,12 @@ def test_a_loss_of_ones_own_loop_raises_discriminant_information():
         loss.backward()
         optimizer.step()
     assert -loss.item() > 1.2 * before
+
+
+def test_discriminant_information_of_which_sample_becomes_the_maximum_mean_discrepancy():
+    """For n rows of either sample and all of them as landmarks, ρ DI → n²/4 MMD² as ρ grows."""
+    x, y, kernel, rho = data(15, 3), data(15, 3, seed=1) + 0.3, RBF(0.5), 1e7
+    rows, which = torch.cat([x, y]), (torch.arange(30) < 15).double()[:, None]
+    mmd = kernel(x, x).mean() + kernel(y, y).mean() - 2 * kernel(x, y).mean()
+    found = rho * discriminant_information(kernel(rows, rows), which, rho, kernel(rows, rows))
+    torch.testing.assert_close(found, 15**2 / 4 * mmd, rtol=1e-5, atol=0)
