@@ -226,6 +226,16 @@ def test_help_fits_a_terminal_and_has_examples(name):
         assert f"discernel {name} " in told.split("Examples:")[1]
 
 
+@pytest.mark.skipif(os.name == "nt", reason="pipes")
+def test_a_reader_may_have_read_enough(folder):
+    fitted()
+    pd.concat([IRIS] * 2000).to_csv("many.csv", index=False)
+    command = f"{sys.executable} -m discernel predict model.safetensors many.csv | head -1; echo ${{PIPESTATUS[0]}}"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert result.stdout.splitlines() == ['"prediction"', "141"]
+    assert result.stderr == ""
+
+
 @pytest.mark.filterwarnings("always")
 def test_a_warning_is_one_sentence(folder):
     told = run("fit", "train.csv", "-t", "target", "-J", "1000", "--epochs", "1")

@@ -8,7 +8,7 @@ import torch
 from sklearn import metrics
 
 from discernel.data import Source
-from discernel.estimators import DiscernelClassifier, DiscernelRegressor
+from discernel.estimators import DCA, DiscernelClassifier, DiscernelRegressor
 
 ROWS = 2**14  # that are predicted at a time
 
@@ -95,6 +95,25 @@ def _of_classes(said: Said, classes: np.ndarray) -> dict[str, float]:
         if len(classes) == len(present) == 2:
             found["roc_auc"] = metrics.roc_auc_score(said.y == classes[1], said.probabilities[:, 1])
     return found
+
+
+def plane(features: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return rows (n×2) in the two most discriminant directions of their features.
+
+    Where there is but one, as for two classes or one number, the second is that of most variance in what it leaves.
+
+    Examples
+    --------
+    >>> features = np.array([[0.0, 0.0], [0.0, 2.0], [1.0, 0.0], [1.0, 2.0]])
+    >>> np.sign(plane(features, np.array([0, 0, 1, 1]))).prod(1)  # each corner in a quadrant of its own
+    array([ 1., -1., -1.,  1.])
+    """
+    points = DCA().fit(features, y).transform(features)
+    if points.shape[1] == 1:
+        rest = features - features.mean(0)
+        rest = rest - points @ (points.T @ rest) / (points.T @ points)
+        points = np.c_[points, DCA(1).fit(rest).transform(rest)]
+    return points[:, :2]
 
 
 def worst_confusions(counts: np.ndarray, classes: Any, top: int = 5) -> list[tuple[Any, Any, int, float]]:

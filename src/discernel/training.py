@@ -428,8 +428,8 @@ class _Run:
 
     def _load(self) -> None:
         arrays, meta = files.read(self.path, "checkpoint")
-        identity = meta.get("identity", {})
-        for name, here in self.identity.items():
+        identity = _flat(meta.get("identity", {}))
+        for name, here in _flat(self.identity).items():
             if identity.get(name) != here:
                 raise files.FileError(
                     f"{self.path} is the checkpoint of another run: its {name} is {identity.get(name)!r}, here it is "
@@ -441,6 +441,12 @@ class _Run:
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             self._restore(*before)
             raise files.FileError(f"{self.path} is damaged: {error}") from error
+
+
+def _flat(identity: dict) -> dict:
+    """Return what a run is known by, with each of its settings by its own name."""
+    settings = identity.get("settings")
+    return (settings if isinstance(settings, dict) else {}) | {k: v for k, v in identity.items() if k != "settings"}
 
 
 def cosine(step: int, steps: int, warmup: float) -> float:

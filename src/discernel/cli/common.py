@@ -1,6 +1,7 @@
 """What the commands share: options, errors in one sentence, bars on the way."""
 
 import json
+import os
 import sys
 import time
 import traceback
@@ -15,7 +16,7 @@ import typer
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
-UNUSABLE, DIFFERENT, BUG, STOPPED = 1, 3, 70, 130  # exit codes; 2, wrong usage, is typer's
+UNUSABLE, DIFFERENT, BUG, STOPPED, UNHEARD = 1, 3, 70, 130, 141  # exit codes; 2, wrong usage, is typer's
 EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError)
 
 Data = Annotated[list[Path], typer.Argument(help="CSV or Parquet: files, folders or patterns.", metavar="DATA")]
@@ -34,6 +35,9 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             with warnings.catch_warnings():
                 warnings.showwarning = _note
                 function(*args, debug=debug, **options)
+        except BrokenPipeError:  # `| head` has read enough: nothing is wrong, and nobody is listening
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(UNHEARD) from None
         except EXPECTED as error:
             _end(error, UNUSABLE, debug, f"Error: {_sentence(error)}")
         except KeyboardInterrupt as error:

@@ -7,8 +7,8 @@ import numpy as np
 
 from discernel import plots
 from discernel.data import Source
-from discernel.estimators import DCA, feature_importance
-from discernel.evaluation import rows_of, say
+from discernel.estimators import feature_importance
+from discernel.evaluation import plane, rows_of, say
 
 SAMPLE = 3000  # dots of a picture
 
@@ -65,9 +65,7 @@ def _components(ax: Any, estimator: Any, source: Source) -> None:
     x, y = rows_of(source, SAMPLE)
     if y.ndim > 1:
         raise ValueError("the components of several targets cannot be told apart by colours")
-    features = estimator.transform(x)
-    points = DCA().fit(features, y).transform(features)
-    plots.components(ax, np.c_[points, np.zeros(len(points))][:, :2], y)
+    plots.components(ax, plane(estimator.transform(x), y), y)
 
 
 def _confusion(ax: Any, estimator: Any, source: Source) -> None:

@@ -13,8 +13,8 @@ import torch
 from sklearn.metrics import confusion_matrix
 
 from discernel.data import Source
-from discernel.estimators import DCA, DiscernelClassifier, DiscernelRegressor, feature_importance
-from discernel.evaluation import Said, rows_of, say, scores, worst_confusions
+from discernel.estimators import DiscernelClassifier, DiscernelRegressor, feature_importance
+from discernel.evaluation import Said, plane, rows_of, say, scores, worst_confusions
 from discernel.report import charts
 from discernel.report.baselines import FOLDS, ROWS, compared
 from discernel.report.markup import Markup, image, join, table, tag
@@ -194,23 +194,22 @@ def _predictions(said: Said) -> Markup:
 
 def _plane(model, x: np.ndarray, said: Said) -> Markup:
     """Return the two most discriminant components of the learned features."""
-    if said.y.ndim > 1 or len(np.unique(said.y)) < 2:
-        return Markup("")
-    features = model.transform(x)
-    points = DCA().fit(features, said.y).transform(features)
-    points = np.c_[points, np.zeros(len(points))][:, :2] * np.sqrt(len(x))
-    if not hasattr(model, "classes_"):
-        return Markup("")
     classes = np.unique(said.y)
+    if not hasattr(model, "classes_") or said.y.ndim > 1 or len(classes) < 2:
+        return Markup("")
+    points = plane(model.transform(x), said.y) * np.sqrt(len(x))
     kinds = np.searchsorted(classes, said.y)
     notes = [
         f"row {row}: {true}" if true == guess else f"row {row}: {true}, taken for {guess}"
         for row, (true, guess) in enumerate(zip(said.y, said.predicted, strict=True), 1)
     ]
     chart = charts.scatter(points, kinds.tolist(), notes, "first component", "second component")
-    words = (
-        f"{len(x)} rows in the two directions of the learned features that tell the classes apart best; point at a dot."
-    )
+    which = "the two directions of the learned features that tell the classes apart best"
+    if len(classes) == 2:
+        which = (
+            "the direction of the learned features that tells the classes apart best, and that of most other variance"
+        )
+    words = f"{len(x)} rows in {which}; point at a dot."
     return _section("Discriminant plane", _legend(classes), chart, tag("p", words, class_="soft"))
 
 
