@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import discernel
 from discernel.cli import app
 
 ROOT = Path(__file__).parents[1]
@@ -74,6 +75,12 @@ def test_what_a_page_names_is_there(page):
         pkgutil.resolve_name(name)
     for path in re.findall(r"`((?:benchmarks|docs|examples|experiments|src|tests)/[\w/.]+)`", text):
         assert (ROOT / path).exists(), path
+
+
+def test_every_public_name_has_an_example():
+    """But for what is made to be filled in, or to be returned."""
+    without = {"Criterion", "FeatureMap", "Kernel", "Source", "DivergenceWarning", "EpochRecord", "TwoSampleTest"}
+    assert [name for name in discernel.__all__ if ">>>" not in str(getattr(discernel, name).__doc__)] == sorted(without)
 
 
 def test_the_figure_of_the_readme_shows_what_is_said_of_it():

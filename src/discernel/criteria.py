@@ -149,7 +149,14 @@ class Criterion(nn.Module):
 
 
 class DI(Criterion):
-    """Discriminant Information of each mini-batch: Algorithms 1 and 2 of the paper."""
+    """Discriminant Information of each mini-batch: Algorithms 1 and 2 of the paper.
+
+    Examples
+    --------
+    >>> x = torch.tensor([[0.0], [0.0], [1.0], [1.0]])
+    >>> DI(rho=1.0)(x, x).item()  # ‖Ȳ‖² = 1 times the share 1/(1 + ρ) that ridge regression explains
+    0.5
+    """
 
     higher_is_better = True
     refine: Tensor  # whether float32 sums are tried: not for the rest of an epoch in which they were not enough
@@ -255,6 +262,14 @@ class LS(Criterion):
     the epoch they are held fixed and every mini-batch gives one gradient step on the map for the ridge loss
     ‖GW + 1bᵀ − Y‖²/n_b + (ρ/N) tr(WᵀBW), a batch's share of the loss of the whole. (Weights solved on the same
     mini-batch would give, by the envelope theorem, exactly the gradient of DI.)
+
+    Examples
+    --------
+    >>> x, criterion = torch.tensor([[0.0], [0.0], [1.0], [1.0]]), LS(rho=1.0)
+    >>> criterion.prepare(x, x)
+    >>> criterion.refresh(lambda: Moments.of(x, x), gram=None)
+    >>> criterion(x, x).item()  # (‖Ȳ‖² − DI)/n
+    0.125
     """
 
     higher_is_better = False
@@ -299,6 +314,13 @@ class CE(Criterion):
     Where the basis has a gram, the layer is fitted on the whitened basis, which is the Nyström features up to a
     rotation: on the raw kernel columns it is so ill-conditioned that the map hardly gets trained.
     With `independent`, the targets are independent labels and the loss is the sum of their logistic losses.
+
+    Examples
+    --------
+    >>> criterion, basis = CE(), torch.rand(4, 3)
+    >>> criterion.prepare(basis, torch.eye(4))
+    >>> criterion(basis, torch.eye(4)).item()  # log 4: the layer starts at zero
+    1.386...
     """
 
     higher_is_better = False

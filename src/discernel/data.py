@@ -230,6 +230,12 @@ class ArraySource(Source):
         What is to be predicted.
     sample_weight : Tensor (n,), optional
         How often each row counts.
+
+    Examples
+    --------
+    >>> source = ArraySource(torch.arange(10.0)[:, None], Targets.values(np.arange(10)))
+    >>> [len(batch.x) for batch in source.batches(4)]
+    [4, 4, 2]
     """
 
     def __init__(self, x: Tensor | np.ndarray, targets: Targets, sample_weight: Tensor | None = None):
@@ -329,6 +335,12 @@ class SparseSource(Source):
         How often each row counts.
     device : torch.device or str
         Where batches are put.
+
+    Examples
+    --------
+    >>> source = SparseSource(sparse.csr_matrix(np.eye(3)), Targets.classes(["a", "b", "a"]))
+    >>> source.features(slice(0, 1))
+    tensor([[1., 0., 0.]], dtype=torch.float64)
     """
 
     def __init__(self, x: Any, targets: Targets, sample_weight: Tensor | None = None, device="cpu"):

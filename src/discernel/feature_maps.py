@@ -351,7 +351,13 @@ class _Cosine(torch.autograd.Function):
 
 
 class ModuleMap(FeatureMap):
-    """Any torch Module whose output has a row of features per sample, as a feature map."""
+    """Any torch Module whose output has a row of features per sample, as a feature map.
+
+    Examples
+    --------
+    >>> ModuleMap(nn.Sequential(nn.Linear(3, 5), nn.Tanh())).basis(torch.rand(2, 3)).shape
+    torch.Size([2, 5])
+    """
 
     def __init__(self, module: nn.Module):
         super().__init__()

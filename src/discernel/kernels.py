@@ -110,7 +110,13 @@ class StationaryKernel(Kernel):
 
 
 class RBF(StationaryKernel):
-    """The Gaussian kernel, exp(−γ‖x − z‖²)."""
+    """The Gaussian kernel, exp(−γ‖x − z‖²).
+
+    Examples
+    --------
+    >>> RBF(0.5)(torch.zeros(1, 2), torch.ones(1, 2))
+    tensor([[0.3679]])
+    """
 
     def formula(self, x, z):
         """Return exp(−‖x − z‖²)."""
@@ -122,7 +128,13 @@ class RBF(StationaryKernel):
 
 
 class Matern(StationaryKernel):
-    """The Matérn kernel of smoothness ν ∈ {1/2, 3/2, 5/2}: a polynomial in a = √(2ν)‖x − z‖/ℓ times exp(−a)."""
+    """The Matérn kernel of smoothness ν ∈ {1/2, 3/2, 5/2}: a polynomial in a = √(2ν)‖x − z‖/ℓ times exp(−a).
+
+    Examples
+    --------
+    >>> Matern(0.5, nu=0.5)(torch.zeros(1, 2), torch.ones(1, 2))
+    tensor([[0.2431]])
+    """
 
     def __init__(self, gamma=1.0, nu: float = 1.5, *, trainable: bool = False):
         super().__init__(gamma, trainable=trainable)
@@ -145,7 +157,13 @@ class Matern(StationaryKernel):
 
 
 class Cauchy(StationaryKernel):
-    """The Cauchy (rational quadratic) kernel, 1/(1 + γ‖x − z‖²)."""
+    """The Cauchy (rational quadratic) kernel, 1/(1 + γ‖x − z‖²).
+
+    Examples
+    --------
+    >>> Cauchy(2.0)(torch.zeros(1, 2), torch.ones(1, 2))
+    tensor([[0.2000]])
+    """
 
     def formula(self, x, z):
         """Return 1/(1 + ‖x − z‖²)."""
@@ -158,7 +176,13 @@ class Cauchy(StationaryKernel):
 
 
 class Laplacian(StationaryKernel):
-    """The Laplacian kernel, exp(−γ‖x − z‖₁)."""
+    """The Laplacian kernel, exp(−γ‖x − z‖₁).
+
+    Examples
+    --------
+    >>> Laplacian(0.5)(torch.zeros(1, 2), torch.ones(1, 2))
+    tensor([[0.3679]])
+    """
 
     radial = False
 
@@ -180,7 +204,13 @@ class Laplacian(StationaryKernel):
 
 
 class Polynomial(Kernel):
-    """The polynomial kernel, (γ⟨x, z⟩ + coef0)^degree."""
+    """The polynomial kernel, (γ⟨x, z⟩ + coef0)^degree.
+
+    Examples
+    --------
+    >>> Polynomial(degree=2, coef0=3)(torch.zeros(1, 2), torch.ones(1, 2))
+    tensor([[9.]])
+    """
 
     def __init__(self, gamma=1.0, degree: int = 3, coef0: float = 1.0, *, trainable: bool = False):
         super().__init__(gamma, trainable=trainable)
@@ -195,7 +225,13 @@ class Polynomial(Kernel):
 
 
 class Linear(Kernel):
-    """The linear kernel, γ⟨x, z⟩."""
+    """The linear kernel, γ⟨x, z⟩.
+
+    Examples
+    --------
+    >>> Linear()(torch.zeros(1, 2), torch.ones(1, 2))
+    tensor([[0.]])
+    """
 
     def formula(self, x, z):
         """Return ⟨x, z⟩."""

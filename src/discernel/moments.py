@@ -64,7 +64,15 @@ def centred(
 
 @dataclass(frozen=True)
 class Ridge:
-    """The minimiser of ‖GW + 1bᵀ − Y‖² + ρ tr(WᵀBW), eq. (RR) of the paper, and what the solver did to find it."""
+    """The minimiser of ‖GW + 1bᵀ − Y‖² + ρ tr(WᵀBW), eq. (RR) of the paper, and what the solver did to find it.
+
+    Examples
+    --------
+    >>> x = torch.tensor([[0.0], [1.0], [2.0]])
+    >>> ridge = Moments.of(x, 2 * x + 1).ridge(1e-9)
+    >>> ridge.predict(torch.tensor([[10.0]]))
+    tensor([[21.0000]])
+    """
 
     weights: Tensor  # W, J×L
     intercept: Tensor  # b, L

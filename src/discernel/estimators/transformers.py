@@ -278,6 +278,13 @@ class LearnedFeatures(LearnedMap):
         What is known of each epoch.
     n_iter_ : int
         The number of epochs.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> LearnedFeatures(nn.Sequential(nn.Linear(4, 8), nn.Tanh()), random_state=0).fit_transform(X, y).shape
+    (150, 8)
     """
 
     def __init__(
