@@ -1,7 +1,9 @@
 """Saved models: what comes back is what was saved, and nothing else is let in."""
 
 import json
+import pickle
 
+import joblib
 import numpy as np
 import pytest
 import torch
@@ -43,7 +45,7 @@ MODELS = {
     **{
         f"{head} {feature_map}": (DiscernelClassifier(5, head=head, feature_map=feature_map, **SHORT), Y)
         for head in ("ridge", "svm", "softmax")
-        for feature_map in ("nystroem", "fourier")
+        for feature_map in ("nystroem", "fourier", "fastfood")
     },
     "two classes": (DiscernelClassifier(5, **SHORT), np.where(Y > 0, "yes", "no")),
     "classes of objects": (DiscernelClassifier(5, **SHORT), np.array(["a", "bc", "d"], dtype=object)[Y]),
@@ -74,7 +76,6 @@ MODELS = {
     "LearnedFourier": (LearnedFourier(5, kernel="cauchy", **SHORT), Y),
     "LearnedFourier gamma": (LearnedFourier(5, gamma=[0.1, 0.2, 0.3, 0.4], **SHORT), Y),
     "LearnedFastfood": (LearnedFastfood(11, **SHORT), Y),
-    "fastfood": (DiscernelClassifier(5, feature_map="fastfood", **SHORT), Y),
     "DCA": (public.DCA(2), Y),
     "KernelDCA": (public.KernelDCA(n_landmarks=10, random_state=0), X[:, 0]),
     "KernelDiscriminantAnalysis": (public.KernelDiscriminantAnalysis(gamma=0.1), Y.astype(str)),
@@ -101,6 +102,25 @@ def plain(value):
     if isinstance(value, np.ndarray | np.generic | torch.Tensor):
         return value.tolist()
     return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def through_pickle(model, path):
+    path.write_bytes(pickle.dumps(model))
+    return pickle.loads(path.read_bytes())
+
+
+def through_joblib(model, path):
+    joblib.dump(model, path)
+    return joblib.load(path)
+
+
+@pytest.mark.parametrize("case", MODELS)
+@pytest.mark.parametrize("container", [through_pickle, through_joblib])
+def test_other_containers_give_back_the_same_too(case, container, path):
+    model, y = MODELS[case]
+    expected = said(model.fit(X, y))
+    for name, value in said(container(model, path)).items():
+        np.testing.assert_array_equal(value, expected[name])
 
 
 @pytest.mark.parametrize("case", MODELS)
