@@ -8,7 +8,8 @@ DOCS := .venv/.docs
 install = PIP_CONSTRAINT=$(2) PIP_BUILD_CONSTRAINT=$(2) $(1)/bin/python -m pip install --quiet \
 	--disable-pip-version-check --editable ".[$(or $(3),dev)]"
 
-.PHONY: demo docs test test-slow test-oldest test-newest reproduce-quick bench stress mutation lint audit clean always
+.PHONY: demo docs test test-slow test-oldest test-newest reproduce-quick bench stress torture leaks mutation lint audit \
+	clean always
 
 # The README's picture and the table behind it; wants MNIST (see CONTRIBUTING.md).
 docs/images/features.png: $(READY)
@@ -43,6 +44,14 @@ bench: $(READY)
 KILLS ?= 200
 stress: $(READY)
 	$(PY) -m tests.stress --kills $(KILLS)
+
+# Ten thousand fits on odd data, and as many damaged files of each kind.
+torture: $(READY)
+	$(PY) -m pytest -q -m slow tests/test_torture.py tests/test_fuzz.py
+
+# What 200 fits leave behind.
+leaks: $(READY)
+	$(PY) -m tests.leaks
 
 # Whether the tests notice mutants of the modules that everything rests on; goes on with tests/results/mutation.csv.
 mutation: export OMP_NUM_THREADS = 1

@@ -8,6 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+CLEAN = "remove or impute them first"
+RESCALE = "rescale the features, or lower gamma"
+
 
 def instance(name: str, value: Any, kind: type) -> Any:
     """Return `value`; it must be an instance of `kind`, one of the package's public classes."""
@@ -66,10 +69,12 @@ def one_of(name: str, value: Any, options: Iterable[str]) -> str:
     return value
 
 
-def matrix(name: str, value: Any, *, rows: int | None = None, columns: int | None = None) -> Tensor:
+def matrix(
+    name: str, value: Any, *, rows: int | None = None, columns: int | None = None, advice: str = CLEAN
+) -> Tensor:
     """Return `value`; it must be a finite floating-point matrix, not empty, and of the shape asked for."""
     floating_matrix(name, value)
-    tensor(name, value)
+    tensor(name, value, advice)
     if value.shape[0] == 0 or value.shape[1] == 0:
         raise ValueError(f"{name} is empty: its shape is {tuple(value.shape)}")
     if rows is not None and value.shape[0] != rows:
@@ -105,14 +110,21 @@ def floating(name: str, value: Any) -> Tensor:
     return value
 
 
-def tensor(name: str, value: Any) -> Tensor:
+def tensor(name: str, value: Any, advice: str = CLEAN) -> Tensor:
     """Return `value`; it must be a finite floating-point tensor."""
     floating(name, value)
     # One pass, one scalar: a sum is finite unless an entry is not, or the sum overflows, which the second look settles.
     if not math.isfinite(value.detach().sum().item()) and not torch.isfinite(value).all():
         bad = int((~torch.isfinite(value)).sum())
-        raise ValueError(f"{name} has {bad} entries that are NaN or infinite; remove or impute them first")
+        raise ValueError(f"{name} has {bad} entries that are NaN or infinite; {advice}")
     return value
+
+
+def precise(name: str, value: Any) -> Tensor:
+    """Return `value`; it must be a finite tensor of float32 or float64, which all that is trained has."""
+    if floating(name, value).dtype not in (torch.float32, torch.float64):
+        raise TypeError(f"{name} must be float32 or float64, got {value.dtype}; convert with .float()")
+    return tensor(name, value)
 
 
 def numbers(name: str, value: Any) -> Tensor:

@@ -241,7 +241,7 @@ class ArraySource(Source):
     def __init__(self, x: Tensor | np.ndarray, targets: Targets, sample_weight: Tensor | None = None):
         self.streams = isinstance(x, np.memmap)
         x = as_tensor(x) if isinstance(x, np.ndarray) else x
-        checks.tensor("x", x)
+        checks.precise("x", x)
         if x.ndim < 2 or 0 in x.shape:
             raise ValueError(f"x must have a row for each sample and at least one feature, got shape {tuple(x.shape)}")
         self.x = x

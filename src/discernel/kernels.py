@@ -144,7 +144,7 @@ class Matern(StationaryKernel):
 
     def formula(self, x, z):
         """Return exp(−a), (1 + a)exp(−a) or (1 + a + a²/3)exp(−a), where a² = 4ν‖x − z‖² since ℓ² = 1/2."""
-        a2 = squared_distances(x, z) * (4 * self.nu)
+        a2 = (squared_distances(x, z) * (4 * self.nu)).clamp_max(1e8)  # beyond, a·exp(−a) is zero, and not ∞·0
         a = a2.clamp_min(torch.finfo(a2.dtype).tiny).sqrt()  # a kink, or 0/0, at coincident points: derivative 0 there
         if self.nu == 0.5:
             return a.neg().exp()
@@ -196,7 +196,7 @@ class Laplacian(StationaryKernel):
 
     def formula(self, x, z):
         """Return exp(−‖x − z‖₁)."""
-        return torch.cdist(x, z, p=1).neg().exp()
+        return _no_nan(torch.cdist(x, z, p=1)).neg().exp()
 
     def sample_spectrum(self, out, generator):
         """Cauchy in each feature."""
@@ -326,13 +326,22 @@ def _distances(x: Tensor, z: Tensor, origin: Tensor | None = None) -> Iterator[T
         out = torch.addmm(z2, centred, about.T, alpha=-2).add_(x2)
         if x is z:
             out.diagonal(part * size).fill_(math.inf)  # known to be zero
-        if len(rows) and bool(out.amin() < rounding * (x2.amax() + z2.amax())):
-            cancelled = out < rounding * x2 + rounding * z2
+        if len(rows) and not bool(out.amin() >= rounding * (x2.amax() + z2.amax())):  # also where squares overflow
+            cancelled = ~(out >= rounding * x2 + rounding * z2)
             for i, j in (pairs.unbind(1) for pairs in cancelled.nonzero().split(max(1, 2**22 // x.shape[1]))):
-                out[i, j] = (rows[i] - z[j]).square_().sum(1)
+                out[i, j] = _no_nan((rows[i] - z[j]).square_().sum(1))
         if x is z:
             out.diagonal(part * size).zero_()
         yield out.clamp_min_(0)
+
+
+def _no_nan(distances: Tensor) -> Tensor:
+    """Return distances, which may be infinite; they are NaN where the points themselves were."""
+    if bool(distances.isnan().any()):
+        raise FloatingPointError(
+            f"the kernel overflows in {distances.dtype}: rescale the features, lower gamma, or use float64"
+        )
+    return distances
 
 
 def _pull_back(x: Tensor, z: Tensor, grads: Iterable[Tensor], for_x: bool, for_z: bool):

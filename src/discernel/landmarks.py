@@ -48,7 +48,7 @@ def choose_landmarks(
     >>> choose_landmarks(x, 2).sort(0).values.squeeze()
     tensor([0., 5.])
     """
-    checks.matrix("x", x)
+    checks.precise("x", checks.matrix("x", x))
     checks.positive_int("n_components", n_components)
     checks.one_of("init", init, INITS)
     if n_components > len(x):

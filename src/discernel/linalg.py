@@ -77,6 +77,13 @@ def cutoff(a: Tensor, largest: Tensor) -> Tensor:
     return a.shape[0] * torch.finfo(a.dtype).eps * largest
 
 
+def finite(a: Tensor, what: str, advice: str) -> Tensor:
+    """Return `a`, of which no entry may have overflowed."""
+    if not bool(torch.isfinite(a).all()):
+        raise FloatingPointError(f"{what} overflowed or hold NaN: {advice}")
+    return a
+
+
 def solve_psd(a: Tensor, b: Tensor) -> Solution:
     """Return a⁺b for a symmetric positive semi-definite `a`.
 
@@ -95,9 +102,7 @@ def solve_psd(a: Tensor, b: Tensor) -> Solution:
     pivots = factor.diagonal().square()
     if not failed and bool((pivots > cutoff(a, torch.linalg.matrix_norm(a))).all()):
         return Solution(torch.cholesky_solve(b, factor), "cholesky", len(a))
-    if not bool(torch.isfinite(a).all()):
-        raise FloatingPointError("the moments overflowed or hold NaN: rescale the features, or lower the learning rate")
-    values, vectors = torch.linalg.eigh(a)
+    values, vectors = torch.linalg.eigh(finite(a, "the moments", "rescale the features, or lower the learning rate"))
     keep = values > cutoff(a, values[-1])
     values, vectors = values[keep], vectors[:, keep]
     logger.debug("singular system: kept %d of %d eigenvalues", len(values), len(a))
@@ -166,6 +171,7 @@ class _InverseSqrt(torch.autograd.Function):
     @staticmethod
     def forward(ctx, a: Tensor, rank: int | None) -> Tensor:
         b = a.double()
+        finite(b, "the kernel values of the landmarks", "rescale the features, or lower gamma")
         values, vectors = torch.linalg.eigh((b + b.T) / 2)  # a float32 kernel matrix is not quite symmetric
         values, vectors = values.flip(0), vectors.flip(1)
         k = int((values > cutoff(b, values[0])).sum())

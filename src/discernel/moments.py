@@ -11,6 +11,7 @@ from discernel.linalg import (
     CHUNK,
     Solution,
     double_product,
+    finite,
     safe_cholesky,
     single_solver,
     solve_psd,
@@ -183,6 +184,7 @@ class Moments:
             half = torch.linalg.solve_triangular(factor, scatter, upper=False)
             scatter = torch.linalg.solve_triangular(factor, half.T, upper=False)
             cross = torch.linalg.solve_triangular(factor, cross, upper=False)
+        finite(scatter, "the moments", "rescale the features")
         values, vectors = torch.linalg.eigh((scatter + scatter.T) / 2)
         values, power = values.clamp_min(0), (vectors.T @ cross).square().sum(1)
         scores = {}

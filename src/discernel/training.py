@@ -235,7 +235,8 @@ class _Run:
             raise ValueError("the feature map has no trainable parameters")
         self.probe = batch.x
         with torch.no_grad():
-            basis = checks.matrix("the feature map's output", feature_map.basis(self.probe), rows=len(batch.x))
+            basis = feature_map.basis(self.probe)
+            checks.matrix("the feature map's output", basis, rows=len(batch.x), advice=checks.RESCALE)
         self.varied = _varies(basis)
         criterion.prepare(basis, batch.targets)
         self.size, self.steps, self.max_epochs = settings.plan(len(source), basis.shape[1], criterion)

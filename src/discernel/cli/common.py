@@ -17,7 +17,7 @@ import typer
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 UNUSABLE, DIFFERENT, BUG, STOPPED, UNHEARD = 1, 3, 70, 130, 141  # exit codes; 2, wrong usage, is typer's
-EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError)
+EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError, FloatingPointError)
 
 Data = Annotated[list[Path], typer.Argument(help="CSV or Parquet: files, folders or patterns.", metavar="DATA")]
 Model = Annotated[Path, typer.Argument(help="A model that `fit` has saved.", metavar="MODEL")]

@@ -46,7 +46,7 @@ def gamma_from_data(rule: str, x: Tensor, y, sample_weight: Tensor | None, gener
         pairs = rows[torch.multinomial(weight, 2 * MEDIAN_SAMPLES, replacement=True, generator=generator)]
         a, b = x[pairs.to(x.device)].double().chunk(2)
         distance = (a - b).square().sum(1).median().item()
-        if distance > 0:
+        if 0 < distance < math.inf:
             return 1.0 / distance
     scale = _scale(x, sample_weight)
     if rule != "cv":
@@ -67,6 +67,8 @@ def _scale(x: Tensor, sample_weight: Tensor | None) -> float:
     weight = weight / weight.sum()
     x = x.double() - x[0, 0].double()  # equal entries are then zero, exactly
     variance = (weight @ (x - (weight @ x).mean()).square()).mean().item()
+    if not math.isfinite(variance):
+        raise ValueError("the features are so large that their variance overflows: rescale them")
     return 1.0 / (x.shape[1] * variance) if variance > 0 else 1.0 / x.shape[1]
 
 
@@ -98,11 +100,11 @@ def kernel_from_data(
     value = gamma_from_data("scale" if gamma == "learn" else gamma, x, y, weight, generator)
     if gamma == "learn":
         value *= max(1.0, math.sqrt(n_components) / 5)
-        return make_kernel(kernel, torch.full((x.shape[1],), value, dtype=x.dtype), trainable=True)
+        return make_kernel(kernel, torch.full((x.shape[1],), value, dtype=torch.float64), trainable=True)
     return make_kernel(kernel, value)
 
 
 def gamma_of(kernel: Kernel) -> float | np.ndarray:
     """Return the gamma of a kernel as an attribute of an estimator."""
-    gamma = kernel.gamma.numpy()
+    gamma = copy.deepcopy(kernel).double().gamma.numpy()  # the square of a float32 number may be none
     return float(gamma) if gamma.ndim == 0 else gamma

@@ -106,6 +106,16 @@ def draw(n_rows: int, count: int, generator: torch.Generator) -> Tensor:
     return drawn[torch.randperm(len(drawn), generator=generator)[:count]]
 
 
+def finite(what: str, values: np.ndarray) -> np.ndarray:
+    """Return what a fitted model makes of rows; refuse rows so far from those of training that numbers overflow."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        quick = np.isfinite(values.sum())
+    if not quick and not np.isfinite(values).all():
+        bad = int((~np.isfinite(values)).any(1).sum())
+        raise ValueError(f"{what} of {bad} rows overflow in {values.dtype}: rescale the features, or use float64")
+    return values
+
+
 def chunks(X, width: int, device: Any = None, dtype: torch.dtype | None = None) -> Iterator[Tensor]:
     """Yield validated rows as tensors, as many at a time as a matrix of this width takes a bounded memory."""
     step = max(1, CHUNK // width)

@@ -20,7 +20,7 @@ from discernel.criteria import CE, DI, LS, Criterion
 from discernel.data import Source
 from discernel.distributed import agreed
 from discernel.estimators.cost import PILOT_ROWS, PILOT_STEPS, Cost, bytes_of_training, seconds_of_training
-from discernel.estimators.inputs import TRAINING_ROWS, Rows, chunks, dense, encode, weights
+from discernel.estimators.inputs import TRAINING_ROWS, Rows, chunks, dense, encode, finite, weights
 from discernel.estimators.progress import Follow, tracked
 from discernel.estimators.sources import adopt, forget, training_targets, validated, weight_of
 from discernel.feature_maps import FeatureMap
@@ -188,6 +188,8 @@ class LearnedMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def _set_attributes(self, feature_map: FeatureMap) -> None:
         self._n_features_out = feature_map(torch.zeros(1, self.n_features_in_, dtype=self._dtype())).shape[1]
+        if self._n_features_out == 0:
+            raise ValueError("no features are left, since the kernel is zero at all landmarks: choose another kernel")
 
     def _dtype(self) -> torch.dtype:
         return next((p.dtype for p in self.feature_map_.parameters()), torch.float32)
@@ -218,7 +220,8 @@ class LearnedMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             for x in self._chunks(X):
                 out[start : start + len(x)] = feature_map(x).cpu().numpy()
                 start += len(x)
-        return X.everywhere(torch.from_numpy(out[:start])).numpy() if isinstance(X, Source) else out
+        out = X.everywhere(torch.from_numpy(out[:start])).numpy() if isinstance(X, Source) else out
+        return finite("the features", out)
 
     def _chunks(self, X) -> Iterator[Tensor]:
         """Yield validated rows as tensors that the map takes, as many at a time as their features fit in memory."""

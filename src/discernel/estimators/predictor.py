@@ -18,7 +18,7 @@ from discernel import checks
 from discernel.data import Source
 from discernel.distributed import agreed
 from discernel.estimators.cost import PILOT_ROWS, WORKSPACE, Cost
-from discernel.estimators.inputs import CHUNK, ROWS, TRAINING_ROWS, Rows, weights
+from discernel.estimators.inputs import CHUNK, ROWS, TRAINING_ROWS, Rows, finite, weights
 from discernel.estimators.learned import LearnedMap
 from discernel.estimators.progress import scored, until_stale
 from discernel.estimators.sources import adopt, check, forget, training_targets, validated, weight_of
@@ -345,7 +345,8 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         with torch.no_grad():
             parts = [self.head_.scores(feature_map.basis(x)).cpu() for x in self.transformer_._chunks(X)]
         scores = torch.cat(parts)
-        return (X.everywhere(scores) if isinstance(X, Source) else scores).numpy().astype(X.dtype, copy=False)
+        scores = (X.everywhere(scores) if isinstance(X, Source) else scores).numpy().astype(X.dtype, copy=False)
+        return finite("the scores", scores)
 
     def _of_head(self, method: str, X) -> np.ndarray:
         """Return what a method of a scikit-learn head says of the rows."""

@@ -4,13 +4,15 @@ import copy
 import warnings
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from discernel import checks
 from discernel.estimators.gamma import RULES, check_kernel, gamma_of, kernel_from_data
 from discernel.estimators.inputs import sample
 from discernel.estimators.learned import LearnedMap
 from discernel.feature_maps import Fastfood, ModuleMap, Nystroem, RandomFourier
+from discernel.kernels import Kernel
 from discernel.landmarks import INITS, choose_landmarks, distinct_rows
 
 
@@ -155,8 +157,18 @@ class SpectralMap(LearnedMap):
     def _start(self, source, generator):
         x, weight, y = sample(source, generator)
         kernel = kernel_from_data(self.kernel, self.gamma, x, y, weight, generator)
+        _check_angles(x, kernel)
         self.gamma_ = gamma_of(kernel)
         return self._map.sample(kernel, x.shape[1], self.n_components, generator, x.dtype)
+
+
+def _check_angles(x: Tensor, kernel: Kernel) -> None:
+    """Refuse a bandwidth at which the angles of Fourier features are so large that rounding decides their cosines."""
+    angle = (x[:1000].double() * kernel.metric.detach().double()).norm(dim=1).median().item()
+    if angle * torch.finfo(x.dtype).eps > 0.25:
+        raise ValueError(
+            f"gamma is too large for these features in {x.dtype}: rescale them, lower gamma or use float64"
+        )
 
 
 class LearnedFourier(SpectralMap):
