@@ -1,26 +1,38 @@
-"""Mutated model files: each loads into a model that works, or gives one clean error, in bounded time and memory."""
+"""Mutated files: each is read into something that works, or gives one clean error, in bounded time and memory."""
 
+import contextlib
 import json
 import resource
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import load_iris
 
 from discernel import (
+    CE,
     DCA,
+    DI,
+    RBF,
+    ArraySource,
     DiscernelClassifier,
     DiscernelRegressor,
     KernelDCA,
     LearnedFastfood,
     LearnedFourier,
+    Nystroem,
+    Preprocessing,
+    TableSource,
+    Targets,
     Trainer,
     load,
     save,
 )
 from discernel.checkpoint import FileError
+from discernel.columns import Categorical, Numeric
 
 X, Y = load_iris(return_X_y=True)
+ROWS = torch.from_numpy(X).float()
 SHORT = {"trainer": Trainer(max_epochs=1), "random_state": 0}
 MODELS = [
     DiscernelClassifier(5, **SHORT).fit(X, np.array(["a", "b", "c"])[Y]),
@@ -124,30 +136,119 @@ def other_numbers(content, rng):
 MUTATIONS = [one_byte, header_byte, cut, removed, repeated, other_value, other_value, other_shape, lost, other_numbers]
 
 
-@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+def huge(content, rng):
+    """Put the largest numbers there are in the place of some bytes: a length, perhaps."""
+    where = rng.integers(max(1, len(content) - 8))
+    return content[:where] + rng.choice([b"\xff" * 8, b"\xff\xff\xff\x7f", b"\xff" * 4]) + content[where + 8 :]
+
+
+def fuzzed(path, originals, mutations, count, use, errors=FileError):
+    """Mutate files again and again; return how many were used without an error, and what was said of the others."""
+    rng, used, messages = np.random.default_rng(count), 0, []
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for attempt in range(count):
+        path.write_bytes(mutations[attempt % len(mutations)](originals[rng.integers(len(originals))], rng))
+        try:
+            use(path)
+        except errors as error:
+            messages.append(str(error))
+        else:
+            used += 1
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MEGABYTES * 1024
+    assert max(map(len, messages)) < 2000
+    return used / count, messages
+
+
+BYTES = [one_byte, cut, removed, repeated, huge]
+how_many = pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+
+
+@how_many
 @pytest.mark.filterwarnings("ignore")  # of numbers that overflow
-def test_a_mutated_file_loads_or_gives_one_clean_error(count, tmp_path):
+def test_a_mutated_model_loads_or_gives_one_clean_error(count, tmp_path):
     path, originals = tmp_path / "model.safetensors", []
     for model in MODELS:
         save(model, path)
         originals.append(path.read_bytes())
         load(path)
-    rng, loaded, messages = np.random.default_rng(count), 0, []
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for attempt in range(count):
-        mutate = MUTATIONS[attempt % len(MUTATIONS)]
-        content = mutate(originals[rng.integers(len(originals))], rng)
-        path.write_bytes(content)
-        try:
-            model = load(path)
-        except FileError as error:
-            messages.append(str(error))
-        else:
+
+    def use(path):
+        model = load(path)
+        with contextlib.suppress(ValueError):  # numbers that overflow
             model.transform(X)
-            loaded += 1
-    assert max(map(len, messages)) < 2000
-    assert 0.02 < loaded / count < 0.6
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MEGABYTES * 1024
+
+    used, messages = fuzzed(path, originals, MUTATIONS, count, use)
+    assert 0.02 < used < 0.6
+    assert all(str(path) in message for message in messages)
+
+
+def trained(path, criterion=DI, schedule="cosine"):
+    feature_map = Nystroem(ROWS[:4], RBF(1.0, trainable=True))
+    source = ArraySource(ROWS, Targets.classes(Y))
+    return Trainer(max_epochs=2, batch_size=50, schedule=schedule).epochs(
+        feature_map, criterion(), source, checkpoint=path
+    )
+
+
+@how_many
+@pytest.mark.filterwarnings("ignore")  # of numbers that overflow
+@pytest.mark.parametrize(("criterion", "schedule"), [(DI, "cosine"), (CE, "plateau")])
+def test_a_mutated_checkpoint_is_resumed_or_gives_one_clean_error(count, criterion, schedule, tmp_path):
+    path = tmp_path / "run"
+    next(trained(path, criterion, schedule))
+    original = path.read_bytes()
+
+    def use(path):
+        for _ in trained(path, criterion, schedule):
+            break
+
+    mutations = [mutation for mutation in MUTATIONS if mutation is not other_numbers]
+    used, messages = fuzzed(path, [original], mutations, count, use)
+    assert 0.02 < used < 0.8
+    assert all(str(path) in message for message in messages)
+
+
+@pytest.fixture(scope="module")
+def tables():
+    """The same rows in Parquet, compressed and encoded in every way, and in CSV."""
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import csv, parquet
+
+    rows = {f"x{place}": column for place, column in enumerate(X.T)}
+    table = pa.table(rows | {"colour": np.array(["red", "blue"])[Y % 2], "kind": np.array(["a", "b", "ü"])[Y]})
+    found: dict[str, list[bytes]] = {"parquet": [], "csv": []}
+    for compression in ("none", "snappy", "gzip", "zstd"):
+        for version in ("1.0", "2.0"):
+            sink = pa.BufferOutputStream()
+            options = {"data_page_version": version, "use_dictionary": version == "1.0"}
+            parquet.write_table(table, sink, compression=compression, **options)
+            found["parquet"].append(sink.getvalue().to_pybytes())
+    sink = pa.BufferOutputStream()
+    csv.write_csv(table, sink)
+    found["csv"].append(sink.getvalue().to_pybytes())
+    return found
+
+
+@how_many
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_a_mutated_table_is_read_or_gives_one_clean_error(count, kind, tables, tmp_path):
+    def use(path):
+        TableSource(path, target="kind").rows(slice(0, 5))
+
+    used, messages = fuzzed(tmp_path / f"table.{kind}", tables[kind], BYTES, count, use, (ValueError, TypeError))
+    assert 0.02 < used < 0.8
+    assert any(f"table.{kind}" in message for message in messages)
+
+
+@how_many
+def test_mutated_preprocessing_is_read_or_gives_one_clean_error(count, tmp_path):
+    columns = (Numeric("size", 1.0, 2.0, 0.5), Categorical("colour", ("blue", "red"), "red"))
+    original = Preprocessing(columns).to_json().encode()
+
+    def use(path):
+        Preprocessing.from_json(path.read_text(errors="replace"))
+
+    fuzzed(tmp_path / "columns.json", [original], BYTES, count, use, ValueError)
 
 
 @pytest.mark.parametrize("depth", [10_000, 1_000_000])

@@ -4,6 +4,7 @@ import json
 import os
 import struct
 from collections.abc import Mapping
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,10 @@ def write(path: str | os.PathLike, kind: str, arrays: Mapping[str, Tensor], meta
 def write_bytes(path: str | os.PathLike, content: bytes) -> None:
     """Replace the file at `path` by `content` in one step that survives a crash."""
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.tmp")  # a fixed name: what a crash leaves is overwritten
+    temporary = path.with_name(f".{path.name}.tmp")  # a fixed name: what a crash leaves is removed
+    temporary.unlink(missing_ok=True)
     try:
-        with open(temporary, "wb") as file:
+        with open(temporary, "xb") as file:  # never through a link that someone else has put there
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -70,6 +72,28 @@ def read(path: str | os.PathLike, kind: str) -> tuple[dict[str, Tensor], dict[st
     if found != kind:
         raise FileError(f"{path} holds a {found}, not a {kind}")
     return arrays, meta
+
+
+def check_alike(tree: Any, like: Any, name: str = "its JSON") -> None:
+    """Refuse JSON that is not made as other JSON is: the same keys and lengths, and numbers where there are numbers.
+
+    Where there is nothing yet, there may be a number.
+
+    Examples
+    --------
+    >>> check_alike({"a": [1.5, None]}, {"a": [2, None]})
+    """
+    kind = next((kind for kind in (dict, list, str, bool, Real) if isinstance(like, kind)), Real | None)
+    if isinstance(like, tuple | list):
+        like, kind = list(like), list
+    if not isinstance(tree, kind) or (kind is not bool and isinstance(tree, bool)):
+        raise TypeError(f"{name} has {type(tree).__name__} in the place of {type(like).__name__}")
+    if kind is dict and tree.keys() != like.keys():
+        raise ValueError(f"{name} has {sorted(tree)} in the place of {sorted(like)}")
+    if kind is list and len(tree) != len(like):
+        raise ValueError(f"{name} has {len(tree)} entries in the place of {len(like)}")
+    for key in like if kind is dict else range(len(like)) if kind is list else ():
+        check_alike(tree[key], like[key], f"{name}.{key}")
 
 
 def flatten(prefix: str, tree: Mapping[Any, Any]) -> dict[str, Tensor]:

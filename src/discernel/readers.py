@@ -7,6 +7,7 @@ import glob
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -126,12 +127,13 @@ class Parquet:
     @staticmethod
     def batches(path: Path, wanted, start: int, stop: int):
         """Yield the rows from `start` to `stop`; row groups that have none of them are not read."""
-        with _parquet(path) as file:
+        with _parquet(path) as file, _damaged(path):
             counts = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
             begins = [end - count for end, count in zip(accumulate(counts), counts, strict=True)]
             groups = [i for i, begin in enumerate(begins) if begin < stop and begin + counts[i] > start]
-            place = begins[groups[0]]
+            place = begins[groups[0]] if groups else stop
             for batch in file.iter_batches(ROWS, row_groups=groups, columns=wanted.names, use_threads=False):
+                batch.validate(full=True)  # that all text is text, and all lengths are those of what is there
                 first, last = (min(max(end - place, 0), batch.num_rows) for end in (start, stop))
                 place += batch.num_rows
                 if first < last:
@@ -150,6 +152,9 @@ class Csv:
 
         with _csv(path, types, None) as file:
             found = file.schema
+        foreign = [field.name for field in found if pa.types.is_binary(field.type)]
+        if foreign:
+            raise ValueError(f"{path} is not UTF-8 in the columns {foreign}: convert it, as with iconv")
         unknown = set(types) - set(found.names)
         if unknown:
             raise ValueError(f"types names {sorted(unknown)}, but {path} has the columns {found.names}")
@@ -242,13 +247,23 @@ def _format(path: Path) -> type[Parquet] | type[Csv]:
 
 
 def _parquet(path: Path):
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
+    with _damaged(path):
         return pq.ParquetFile(path, buffer_size=2**16, pre_buffer=False)  # so that no row group is in memory whole
-    except pa.ArrowInvalid as error:
-        raise ValueError(f"{path} is damaged: {error}") from error
+
+
+@contextmanager
+def _damaged(path: Path) -> Iterator[None]:
+    """Say which file it is that Arrow cannot read: some of its errors are those of the system, but without a number."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        if getattr(error, "errno", None) is not None:
+            raise
+        raise ValueError(f"{path} is damaged: {' '.join(str(error).split())}") from error
 
 
 def _lines(path: Path, start: int, stop: int) -> tuple[int, int]:

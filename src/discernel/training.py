@@ -59,6 +59,9 @@ class EpochRecord:
     validation_score: float | None = None
 
 
+_RECORD = EpochRecord(0, 0.0, 0.0, 0.0, 0.0)
+
+
 class Plan(NamedTuple):
     """How much there is to do."""
 
@@ -429,7 +432,8 @@ class _Run:
 
     def _load(self) -> None:
         arrays, meta = files.read(self.path, "checkpoint")
-        identity = _flat(meta.get("identity", {}))
+        identity = meta.get("identity")
+        identity = _flat(identity if isinstance(identity, dict) else {})
         for name, here in _flat(self.identity).items():
             if identity.get(name) != here:
                 raise files.FileError(
@@ -438,10 +442,13 @@ class _Run:
                 )
         before = self._state()
         try:
+            files.check_alike(meta, before[1] | {"history": [asdict(_RECORD)] * meta["progress"]["epoch"]})
             self._restore(arrays, meta)
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            if not 0 <= self.step <= self.steps or self.epoch > self.max_epochs:
+                raise ValueError(f"step {self.step} of epoch {self.epoch} is none of this run")
+        except Exception as error:  # whatever is wrong, it is wrong with the file
             self._restore(*before)
-            raise files.FileError(f"{self.path} is damaged: {error}") from error
+            raise files.FileError(f"{self.path} is damaged: {error!r}") from error
 
 
 def _flat(identity: dict) -> dict:

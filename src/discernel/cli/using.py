@@ -21,6 +21,9 @@ from discernel.cli.common import (
     print_json,
 )
 
+FORMULA = r"^([=+\-@\t\r])"
+NUMBER = r"^[+\-]?[0-9.]+([eE][+\-]?[0-9]+)?$"
+
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="A CSV or Parquet file; else CSV on the terminal.")]
 
 
@@ -144,15 +147,48 @@ def writer(out: Path | None) -> Iterator[Callable[[Any], None]]:
     is_parquet = out is not None and out.suffix == ".parquet"
     sink: Any = None
 
-    def write(table: pa.Table) -> None:
-        nonlocal sink
-        if sink is None:
-            where = sys.stdout.buffer if out is None else str(out)
-            sink = parquet.ParquetWriter(where, table.schema) if is_parquet else csv.CSVWriter(where, table.schema)
-        sink.write_table(table)
+    with whole(out) as path:
 
+        def write(table: pa.Table) -> None:
+            nonlocal sink
+            if sink is None:
+                where = sys.stdout.buffer if path is None else str(path)
+                sink = parquet.ParquetWriter(where, table.schema) if is_parquet else csv.CSVWriter(where, table.schema)
+            sink.write_table(table if is_parquet else no_formulas(table))
+
+        try:
+            yield write
+        finally:
+            if sink is not None:
+                sink.close()
+
+
+@contextmanager
+def whole(out: Path | None) -> Iterator[Path | None]:
+    """Yield where to write a file that gets its name when it is whole."""
+    if out is None:
+        yield None
+        return
+    temporary = out.with_name(f".{out.name}.tmp")
     try:
-        yield write
+        yield temporary
+        if temporary.exists():
+            temporary.replace(out)
     finally:
-        if sink is not None:
-            sink.close()
+        temporary.unlink(missing_ok=True)
+
+
+def no_formulas(table: Any) -> Any:
+    """Return the table with an apostrophe before text that a spreadsheet would take for a formula.
+
+    Numbers are none, also as text: -1 stays as it is.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for place, field in enumerate(table.schema):
+        if pa.types.is_string(field.type):
+            column = table.column(place)
+            marked = pc.replace_substring_regex(column, FORMULA, r"'\1")
+            table = table.set_column(place, field, pc.if_else(pc.match_substring_regex(column, NUMBER), column, marked))
+    return table

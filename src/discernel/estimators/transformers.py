@@ -164,6 +164,7 @@ class SpectralMap(LearnedMap):
 
 def _check_angles(x: Tensor, kernel: Kernel) -> None:
     """Refuse a bandwidth at which the angles of Fourier features are so large that rounding decides their cosines."""
+    kernel.check_features(x.shape[1])
     angle = (x[:1000].double() * kernel.metric.detach().double()).norm(dim=1).median().item()
     if angle * torch.finfo(x.dtype).eps > 0.25:
         raise ValueError(
