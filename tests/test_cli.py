@@ -285,3 +285,29 @@ def test_a_resumed_run_ends_where_an_undisturbed_one_does(folder, monkeypatch):
     monkeypatch.undo()
     monkeypatch.chdir(folder)
     np.testing.assert_array_equal(fitted("--resume").transformer_.components_, expected)
+
+
+def test_text_that_a_spreadsheet_would_run_is_marked_in_csv(folder):
+    names = np.array(["=cmd()", "-1", "@sum"])
+    rows = IRIS.assign(target=names[np.arange(150) // 50])
+    rows.to_csv("train.csv", index=False)
+    run("fit", "train.csv", "-t", "target", *QUICK, "--epochs", "10")
+    for out in ("said.csv", "said.parquet"):
+        run("predict", "model.safetensors", "train.csv", "-o", out, "-q")
+    marked, plain = pd.read_csv("said.csv", dtype=str), pd.read_parquet("said.parquet")
+    assert set(marked["prediction"]) == {"'=cmd()", "-1", "'@sum"}
+    assert set(plain["prediction"]) == set(names)
+
+
+def test_predictions_appear_when_they_are_whole(folder, monkeypatch):
+    fitted()
+    (folder / "said.csv").write_text("those of yesterday")
+    estimator = type(discernel.load("model.safetensors"))
+
+    def fail(*args):
+        raise MemoryError("no more")
+
+    monkeypatch.setattr(estimator, "predict", fail)
+    assert "no more" in run("predict", "model.safetensors", "test.csv", "-o", "said.csv", "-q", code=1).output
+    assert (folder / "said.csv").read_text() == "those of yesterday"
+    assert not list(folder.glob(".*tmp"))

@@ -34,8 +34,10 @@ def threads_for(work: float) -> Iterator[None]:
     On a busy machine it costs forty times more. The setting is put back at the end.
     """
     before = torch.get_num_threads()
-    if work < _ONE_THREAD:
-        torch.set_num_threads(1)
+    if work >= _ONE_THREAD or before == 1:  # a Python thread that begins while another is in here finds the 1 of that
+        yield
+        return
+    torch.set_num_threads(1)
     try:
         yield
     finally:
