@@ -216,7 +216,7 @@ class LearnedMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """Return the features of validated rows."""
         out = np.empty((X.shape[0], self._n_features_out), dtype=X.dtype)
         feature_map, start = self._placed(), 0
-        with torch.no_grad():
+        with torch.no_grad(), np.errstate(over="ignore"):  # of which `finite` tells
             for x in self._chunks(X):
                 out[start : start + len(x)] = feature_map(x).cpu().numpy()
                 start += len(x)

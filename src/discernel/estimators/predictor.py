@@ -345,8 +345,9 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         with torch.no_grad():
             parts = [self.head_.scores(feature_map.basis(x)).cpu() for x in self.transformer_._chunks(X)]
         scores = torch.cat(parts)
-        scores = (X.everywhere(scores) if isinstance(X, Source) else scores).numpy().astype(X.dtype, copy=False)
-        return finite("the scores", scores)
+        scores = X.everywhere(scores) if isinstance(X, Source) else scores
+        with np.errstate(over="ignore"):  # of which `finite` tells
+            return finite("the scores", scores.numpy().astype(X.dtype, copy=False))
 
     def _of_head(self, method: str, X) -> np.ndarray:
         """Return what a method of a scikit-learn head says of the rows."""
