@@ -83,17 +83,23 @@ def check_alike(tree: Any, like: Any, name: str = "its JSON") -> None:
     --------
     >>> check_alike({"a": [1.5, None]}, {"a": [2, None]})
     """
-    kind = next((kind for kind in (dict, list, str, bool, Real) if isinstance(like, kind)), Real | None)
-    if isinstance(like, tuple | list):
-        like, kind = list(like), list
-    if not isinstance(tree, kind) or (kind is not bool and isinstance(tree, bool)):
-        raise TypeError(f"{name} has {type(tree).__name__} in the place of {type(like).__name__}")
-    if kind is dict and tree.keys() != like.keys():
-        raise ValueError(f"{name} has {sorted(tree)} in the place of {sorted(like)}")
-    if kind is list and len(tree) != len(like):
-        raise ValueError(f"{name} has {len(tree)} entries in the place of {len(like)}")
-    for key in like if kind is dict else range(len(like)) if kind is list else ():
-        check_alike(tree[key], like[key], f"{name}.{key}")
+    if isinstance(like, dict):
+        if not isinstance(tree, dict) or tree.keys() != like.keys():
+            raise ValueError(f"{name} must have {sorted(like)}, got {tree!r}"[:200])
+        for key, value in like.items():
+            check_alike(tree[key], value, f"{name}.{key}")
+    elif isinstance(like, list | tuple):
+        if not isinstance(tree, list) or len(tree) != len(like):
+            raise ValueError(f"{name} must have {len(like)} entries, got {tree!r}"[:200])
+        for place, value in enumerate(like):
+            check_alike(tree[place], value, f"{name}.{place}")
+    elif _kind(tree) != _kind(like):
+        raise TypeError(f"{name} must be a {_kind(like)}, got {tree!r}"[:200])
+
+
+def _kind(value: Any) -> str:
+    number = value is None or (isinstance(value, Real) and not isinstance(value, bool))
+    return "number" if number else type(value).__name__
 
 
 def flatten(prefix: str, tree: Mapping[Any, Any]) -> dict[str, Tensor]:

@@ -1,5 +1,6 @@
 """`discernel predict`, `transform` and `evaluate`."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,8 +22,8 @@ from discernel.cli.common import (
     print_json,
 )
 
-FORMULA = r"^([=+\-@\t\r])"
-NUMBER = r"^[+\-]?[0-9.]+([eE][+\-]?[0-9]+)?$"
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+NUMBER = r"[+-]?[0-9.]+([eE][+-]?[0-9]+)?"
 
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="A CSV or Parquet file; else CSV on the terminal.")]
 
@@ -184,11 +185,13 @@ def no_formulas(table: Any) -> Any:
     Numbers are none, also as text: -1 stays as it is.
     """
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     for place, field in enumerate(table.schema):
         if pa.types.is_string(field.type):
-            column = table.column(place)
-            marked = pc.replace_substring_regex(column, FORMULA, r"'\1")
-            table = table.set_column(place, field, pc.if_else(pc.match_substring_regex(column, NUMBER), column, marked))
+            texts = [f"'{text}" if _is_formula(text) else text for text in table.column(place).to_pylist()]
+            table = table.set_column(place, field, pa.array(texts, field.type))
     return table
+
+
+def _is_formula(text: str) -> bool:
+    return text.startswith(FORMULA) and not re.fullmatch(NUMBER, text)
