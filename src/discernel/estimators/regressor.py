@@ -165,5 +165,5 @@ def _standard(rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
     w = torch.ones(len(values)).double() if rows.weight is None else torch.from_numpy(rows.weight).double()
     centre = w @ values / w.sum()
     spread = (w @ (values - centre).square() / w.sum()).sqrt()
-    spread[spread == 0] = 1.0
+    spread[spread <= 1e-14 * values.abs().amax(0)] = 1.0  # rounding, not variation
     return values, centre, spread
