@@ -442,7 +442,8 @@ class _Run:
                 )
         before = self._state()
         try:
-            files.check_alike(meta, before[1] | {"history": [asdict(_RECORD)] * meta["progress"]["epoch"]})
+            history = [asdict(_RECORD)] * min(meta["progress"]["epoch"], self.max_epochs)
+            files.check_alike(meta, before[1] | {"identity": meta["identity"], "history": history})
             self._restore(arrays, meta)
             if not 0 <= self.step <= self.steps or self.epoch > self.max_epochs:
                 raise ValueError(f"step {self.step} of epoch {self.epoch} is none of this run")
