@@ -37,8 +37,8 @@ MODULES = {
 
 
 def setup(app):
-    """Make the pages before the site is read."""
-    app.connect("builder-inited", lambda app: write(HERE / "generated"), priority=100)  # before autosummary looks
+    """Make the pages: now, since Sphinx looks for pages before it tells extensions that it has begun."""
+    write(HERE / "generated")
     app.connect("autodoc-skip-member", skip)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
@@ -100,27 +100,38 @@ def commands() -> Iterator[str]:
 
 
 def benchmarks() -> Iterator[str]:
-    """Yield the page of the committed results, a table for each."""
+    """Yield the page of the benchmarks, each with the tables of its committed results."""
     yield from (
         "# Benchmarks",
         "",
-        "Made from `benchmarks/results/` when this site is built. Seconds are of one shared",
+        "Made from `benchmarks/` when this site is built. Seconds are of one shared machine:",
     )
-    yield from ("machine: compare them within a table. A list of seeds is shown as mean ± standard deviation.",)
-    for path in sorted((BENCHMARKS / "results").glob("*.json")):
-        script = next(BENCHMARKS / f"{name}.py" for name in _stems(path) if (BENCHMARKS / f"{name}.py").is_file())
-        content = json.loads(path.read_text())
-        rows, facts = (content["rows"], content) if isinstance(content, dict) else (content, {})
-        yield from ("", f"## {path.stem.replace('_', ' ').replace('-', ', ').capitalize()}", "")
-        yield from (ast.get_docstring(ast.parse(script.read_text())) or "").split("\n")
-        yield from ("", ", ".join(f"{key}: {value}" for key, value in facts.items() if not isinstance(value, list)), "")
-        yield from table([dict(cells(row)) for row in rows])
+    yield "compare them within a table. A list of seeds is shown as mean ± standard deviation."
+    scripts = sorted(BENCHMARKS.glob("*.py"), key=lambda path: path.stem)
+    for script in scripts:
+        yield from ("", f"## {script.stem.replace('_', ' ').capitalize()}", "")
+        yield ast.get_docstring(ast.parse(script.read_text())) or ""
+        found = [path for path in sorted((BENCHMARKS / "results").glob("*.json")) if writer(path, scripts) == script]
+        for path in found:
+            rows, facts = parts(json.loads(path.read_text()))
+            yield from ("", ", ".join([f"`{path.name}`", *(f"{key} {value}" for key, value in facts.items())]), "")
+            yield from table([dict(cells(row)) for row in rows])
+        if not found:
+            yield from ("", "No results are committed yet.")
 
 
-def _stems(path: Path) -> list[str]:
-    """Return the names of scripts that may have written a file: itself, and its beginnings."""
-    parts = path.stem.replace("-", "_").split("_")
-    return ["_".join(parts[:end]) for end in range(len(parts), 0, -1)]
+def parts(content: list | dict) -> tuple[list[dict], dict]:
+    """Return the rows of a file of results, and what holds for all of them."""
+    if isinstance(content, list):
+        return content, {}
+    tables = [value for value in content.values() if isinstance(value, list) and value and isinstance(value[0], dict)]
+    facts = {key: value for key, value in content.items() if not isinstance(value, list | dict)}
+    return (tables[0], facts) if tables else ([content], {})
+
+
+def writer(path: Path, scripts: list[Path]) -> Path | None:
+    """Return the script that has written a file of results: that of the longest name with which the file's begins."""
+    return max((s for s in scripts if path.stem.startswith(s.stem)), key=lambda s: len(s.stem), default=None)
 
 
 def cells(row: dict, prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -134,6 +145,8 @@ def cells(row: dict, prefix: str = "") -> Iterator[tuple[str, str]]:
         elif value and isinstance(value[0], list):
             yield f"{name}, length", str(len(value))
             yield f"{name}, end", " / ".join(map(number, value[-1]))
+        elif not all(isinstance(item, int | float) for item in value):
+            yield name, ", ".join(map(str, value))
         elif len(value) > 10:
             yield f"{name}, first and last", f"{number(value[0])} → {number(value[-1])}"
         elif value:
