@@ -87,9 +87,9 @@ def main() -> None:
                 error = f"{mean['error']:8.4f}" if "error" in mean else f"{'':8}"
                 line = f"{error} {100 * mean['accuracy']:12.2f} {mean['seconds']:8.2f}"
                 print(f"{name:8} {size:4} {method:24} {line}", flush=True)
-    Path(options.out).parent.mkdir(parents=True, exist_ok=True)
-    record = {"torch": torch.__version__, "threads": torch.get_num_threads(), "seeds": options.seeds, "rows": rows}
-    Path(options.out).write_text(json.dumps(record, indent=1) + "\n")
+        Path(options.out).parent.mkdir(parents=True, exist_ok=True)
+        record = {"torch": torch.__version__, "threads": torch.get_num_threads(), "seeds": options.seeds, "rows": rows}
+        Path(options.out).write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":
