@@ -40,6 +40,7 @@ from discernel import (
     moments_over,
     training,
 )
+from discernel.checkpoint import FileError
 from discernel.data import Shard, View
 from discernel.distributed import agreed, gathered, processes, sharded
 
@@ -128,6 +129,7 @@ def write_tables(folder):
     frame.loc[3, "b"] = np.nan
     frame.to_csv(folder / "rows.csv", index=False)
     frame.to_parquet(folder / "rows.parquet", row_group_size=90)
+    frame.iloc[[0, -1]][["a", "kind"]].to_parquet(folder / "tiny.parquet")
 
 
 FEATURES = ["a", "b", "c", "colour"]
@@ -160,7 +162,23 @@ def of_table(folder, path, ranks=1):
 
 def of_tables(folder, ranks=1):
     kinds = ("rows.parquet", "rows.csv")
-    return {f"{kind}/{key}": value for kind in kinds for key, value in of_table(folder, kind, ranks).items()}
+    found = {f"{kind}/{key}": value for kind in kinds for key, value in of_table(folder, kind, ranks).items()}
+    tiny = TableSource(folder / "tiny.parquet", "kind", shared=True)  # fewer rows than processes
+    return found | {"tiny/rows": tiny.rows(slice(None)).x.numpy(), "tiny/kinds": tiny.targets.raw()}
+
+
+def with_checkpoint_of_one(rank, folder):
+    """Return what a process says whose checkpoint the others do not have."""
+    source, trainer = data(203), Trainer(max_epochs=3, batch_size=50)
+    for record in trainer.epochs(start("fourier", source), DI(), source, checkpoint=f"{folder}/first.safetensors"):
+        if record.epoch == 2:
+            break
+    try:
+        trainer.epochs(
+            start("fourier", source), DI(), source, checkpoint=f"{folder}/{'first' if rank == 0 else rank}.safetensors"
+        )
+    except FileError as error:
+        return str(error)
 
 
 def work(rank, ranks, folder):
@@ -168,6 +186,7 @@ def work(rank, ranks, folder):
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
     results = {f"{name}/{key}": value for name, run in cases().items() for key, value in run().items()}
     results |= of_tables(folder, ranks)
+    results["refused"] = np.array(with_checkpoint_of_one(rank, folder))
     results["agreed"] = np.array(agreed(100 + rank))
     unseeded = LearnedNystroem(5, trainer=Trainer(max_epochs=1)).fit(*load_iris(return_X_y=True))
     results["unseeded"] = unseeded.components_
@@ -213,7 +232,13 @@ def test_processes_that_share_a_table_find_what_one_does(together, tmp_path):
 def test_all_processes_end_with_the_same_bits(together):
     for results in together[1:]:
         for key, value in together[0].items():
+            if key == "refused":  # names the file
+                continue
             np.testing.assert_array_equal(results[key], value, err_msg=key)
+
+
+def test_a_checkpoint_that_only_one_process_has_is_refused(together):
+    assert all("the processes have different checkpoints" in str(results["refused"]) for results in together)
 
 
 def test_a_number_is_agreed_upon(together):

@@ -73,35 +73,34 @@ def sharded(source: Source) -> Source:
 
 
 def total(tensor: Tensor) -> Tensor:
-    """Return the sum of a tensor over the processes, the same bits in all of them."""
-    out = tensor.clone(memory_format=torch.contiguous_format)
+    """Return the sum of a tensor over the processes, the same bits in all of them; where the tensor is."""
+    out = tensor.detach().to(_device(), copy=True, memory_format=torch.contiguous_format)
     try:
         dist.all_reduce(out)
     except RuntimeError as error:
         raise ProcessLost(f"another process has ended or does not answer: {error}") from error
-    return out
+    return out.to(tensor.device)
 
 
 def agreed(number: int) -> int:
     """Return the first process's number, in all of them."""
     if size() == 1:
         return number
-    value = torch.tensor([number if rank() == 0 else 0], device=_device())
-    return int(total(value))
+    return int(total(torch.tensor(number if rank() == 0 else 0)))
 
 
 def gathered(part: np.ndarray) -> list[np.ndarray]:
     """Return what all the processes have, in their order: arrays that differ in their length alone."""
     if size() == 1:
         return [part]
-    lengths = torch.zeros(size(), dtype=torch.int64, device=_device())
+    lengths = torch.zeros(size(), dtype=torch.int64)
     lengths[rank()] = len(part)
     lengths = total(lengths).tolist()
     row = part.dtype.itemsize * math.prod(part.shape[1:])
-    out = torch.zeros(row * sum(lengths), dtype=torch.uint8, device=_device())
+    out = torch.zeros(row * sum(lengths), dtype=torch.uint8)
     start = row * sum(lengths[: rank()])
     out[start : start + part.nbytes] = torch.from_numpy(np.frombuffer(part.tobytes(), np.uint8).copy())
-    whole = total(out).cpu().numpy().view(part.dtype).reshape(-1, *part.shape[1:])
+    whole = total(out).numpy().view(part.dtype).reshape(-1, *part.shape[1:])
     return np.split(whole, np.cumsum(lengths)[:-1])
 
 
@@ -111,4 +110,5 @@ def gathered_json(content: Any) -> list[Any]:
 
 
 def _device() -> str:
+    """Return where sums are taken: nccl knows no other tensors than CUDA's."""
     return "cuda" if dist.get_backend() == "nccl" else "cpu"

@@ -263,6 +263,9 @@ class _Run:
         }
         if path is not None and os.path.exists(path):
             self._load()
+        done = torch.tensor(self.epoch * self.steps + self.step)
+        if source.total(done) != source.ranks * done:
+            raise files.FileError(f"the processes have different checkpoints: {path} must be one file for all of them")
 
     def _groups(self) -> list[dict]:
         """One group a parameter: its learning rate, and Adam's epsilon, in units of its own size."""
