@@ -47,7 +47,7 @@ stress: $(READY)
 
 # Ten thousand fits on odd data, and as many damaged files of each kind.
 torture: $(READY)
-	$(PY) -m pytest -q -m slow tests/test_torture.py tests/test_fuzz.py
+	$(PY) -m pytest -q -m torture tests/test_torture.py tests/test_fuzz.py
 
 # What 200 fits leave behind.
 leaks: $(READY)

@@ -160,7 +160,7 @@ def fuzzed(path, originals, mutations, count, use, errors=FileError):
 
 
 BYTES = [one_byte, cut, removed, repeated, huge]
-how_many = pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+how_many = pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.torture)])
 
 
 @how_many

@@ -46,7 +46,7 @@ def test_generated_fits_are_right_or_refused(case):
     torture.check(case)
 
 
-@pytest.mark.slow
+@pytest.mark.torture
 def test_ten_thousand_generated_fits_are_right_or_refused():
     outcomes = Counter()
 
