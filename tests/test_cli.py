@@ -230,8 +230,8 @@ def test_help_fits_a_terminal_and_has_examples(name):
 def test_a_reader_may_have_read_enough(folder):
     fitted()
     pd.concat([IRIS] * 2000).to_csv("many.csv", index=False)
-    command = f"{sys.executable} -m discernel predict model.safetensors many.csv | head -1; echo ${{PIPESTATUS[0]}}"
-    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    command = '"$0" -m discernel predict model.safetensors many.csv | head -1; echo ${PIPESTATUS[0]}'
+    result = subprocess.run(["bash", "-c", command, sys.executable], capture_output=True, text=True)
     assert result.stdout.splitlines() == ['"prediction"', "141"]
     assert result.stderr == ""
 
