@@ -153,3 +153,24 @@ def test_a_run_without_a_checkpoint_stops_at_once(monkeypatch):
     with pytest.raises(Told):
         list(start(None, feature_map))
     assert seen == [0]
+
+
+class Tells(ArraySource):
+    """A source that tells to stop when it has no more batches in its third pass."""
+
+    passes = 0
+
+    def batches(self, *args, **options):
+        yield from super().batches(*args, **options)
+        self.passes += 1
+        if self.passes == 3:
+            signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_run_that_is_told_to_stop_after_the_last_step_of_an_epoch_saves_it(tmp_path):
+    source, path = Tells(X, SOURCE.targets), tmp_path / "run"
+    epochs = Trainer(max_epochs=3, batch_size=20).epochs(nystroem(), DI(), source, seed=1, checkpoint=path)
+    with pytest.raises(Told):
+        list(epochs)
+    progress = files.read(path, "checkpoint")[1]["progress"]
+    assert (progress["epoch"], progress["step"]) == (2, 6)
