@@ -18,15 +18,18 @@ docs/images/features.png: $(READY)
 demo: $(READY)
 	$(PY) -m discernel demo
 
+# Each test computes with one thread, so as many run at once as there are cores, four at most (each takes a torch).
+PYTEST = -m pytest -q --numprocesses auto --maxprocesses 4
+
 test: $(READY)
-	$(PY) -m pytest -q
+	$(PY) $(PYTEST)
 
 test-slow: $(READY)
-	$(PY) -m pytest -q -m slow
+	$(PY) $(PYTEST) -m slow
 
 # The tests with the oldest versions that pyproject.toml allows, and with the newest there are today.
 test-oldest test-newest: test-%: .venv-%/.ready
-	.venv-$*/bin/python -m pytest -q
+	.venv-$*/bin/python $(PYTEST)
 
 # The whole of the paper's experiments in small, from nothing: every method, the figures and the page of claims.
 QUICK ?= digits letter

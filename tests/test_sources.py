@@ -35,7 +35,7 @@ from discernel import (
     tables,
 )
 from discernel.cli import app
-from discernel.estimators import inputs
+from discernel.estimators import gamma, inputs
 from experiments import datasets
 
 ROWS = 600
@@ -155,7 +155,8 @@ def test_memory_mapped_and_sparse_sources(tmp_path):
     ids=str,
 )
 @pytest.mark.parametrize("weight", [None, "weight"])
-def test_every_setting_gives_the_model_that_arrays_give(options, weight, tmp_path):
+def test_every_setting_gives_the_model_that_arrays_give(options, weight, tmp_path, monkeypatch):
+    monkeypatch.setattr(gamma, "CV_COMPONENTS", 20)
     model = classifier(**options).fit(table("Parquet", tmp_path, weight=weight))
     given = None if weight is None else FRAME.weight.to_numpy()
     same_classifier(model, classifier(**options).fit(X, Y, given))
@@ -359,8 +360,8 @@ def test_the_page_on_large_data_runs(tmp_path, monkeypatch, capsys):
 @pytest.mark.slow
 def test_covtype_from_parquet_by_one_command_is_covtype_from_arrays(tmp_path, monkeypatch):
     monkeypatch.undo()  # the real sizes: CovType is not kept in memory
+    covtype = datasets.load("covtype")  # before the folder changes: the data directory may be a relative path
     monkeypatch.chdir(tmp_path)
-    covtype = datasets.load("covtype")
     names = [f"x{i}" for i in range(54)]
     for name, x, y in (
         ("train.parquet", covtype.x_train, covtype.y_train),
