@@ -1,6 +1,7 @@
 """`discernel fit`."""
 
 import time
+from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -175,11 +176,15 @@ def _estimator(source, components, feature_map, head, early_stopping, seed) -> A
 
 def _train(screen, model, source, epochs: int | None, checkpoint: Path) -> None:
     from discernel.cli.watched import Watched
+    from discernel.estimators.progress import spinning
     from discernel.training import Trainer
 
     trainer = Trainer() if epochs is None else Trainer(max_epochs=epochs)
-    model.set_params(trainer=Watched(**trainer.get_params()).watched(screen, checkpoint))
-    model.fit(source)
+    with ExitStack() as shown:
+        watched = Watched(**trainer.get_params())
+        head = spinning("Fitting the head", console=screen, shown=screen.is_terminal, transient=True)
+        model.set_params(trainer=watched.watched(screen, checkpoint, lambda: shown.enter_context(head)))
+        model.fit(source)
     for part in (model, model.transformer_):
         part.set_params(trainer=None if epochs is None else trainer)
 

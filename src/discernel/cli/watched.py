@@ -1,7 +1,7 @@
 """A trainer that keeps its state and shows how far it is."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 from discernel.cli.common import bar
@@ -11,9 +11,9 @@ from discernel.training import EpochRecord, Trainer
 class Watched(Trainer):
     """A trainer with a checkpoint and a bar; the records are those of any other."""
 
-    def watched(self, screen: Any, checkpoint: str | os.PathLike) -> Self:
-        """Set where to show the bar and where to keep the state, and return self."""
-        self._screen, self._checkpoint = screen, checkpoint
+    def watched(self, screen: Any, checkpoint: str | os.PathLike, then: Callable[[], object]) -> Self:
+        """Set where to show the bar, where to keep the state and what to do after the last epoch, and return self."""
+        self._screen, self._checkpoint, self._then = screen, checkpoint, then
         return self
 
     def epochs(
@@ -25,7 +25,10 @@ class Watched(Trainer):
         records = super().epochs(
             feature_map, criterion, source, seed=seed, checkpoint=self._checkpoint, validation=validation
         )
-        with bar(self._screen, "Training", total, "epochs") as advance:
-            for record in records:
-                advance(1, f"{record.samples_per_second:,.0f} rows/s")
-                yield record
+        try:
+            with bar(self._screen, "Training", total, "epochs") as advance:
+                for record in records:
+                    advance(1, f"{record.samples_per_second:,.0f} rows/s")
+                    yield record
+        finally:  # also where it is stopped early
+            self._then()

@@ -20,7 +20,7 @@ from discernel.distributed import agreed
 from discernel.estimators.cost import PILOT_ROWS, WORKSPACE, Cost
 from discernel.estimators.inputs import CHUNK, ROWS, TRAINING_ROWS, Rows, finite, weights
 from discernel.estimators.learned import LearnedMap
-from discernel.estimators.progress import scored, until_stale
+from discernel.estimators.progress import scored, spinning, until_stale
 from discernel.estimators.sources import adopt, check, forget, training_targets, validated, weight_of
 from discernel.estimators.stream import Stream, next_trainer
 from discernel.estimators.transformers import LearnedFastfood, LearnedFourier, LearnedNystroem
@@ -239,7 +239,8 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if held_out is None and self.early_stopping:
             train, held_out = self._split(rows, seed)
         self._fit_map(train, held_out, seed, resume, trainer)
-        self._fit_head(rows)
+        with spinning("fitting the head", shown=self.verbose):
+            self._fit_head(rows)
         return self
 
     def _fit_map(

@@ -1,11 +1,12 @@
-"""What goes on between epochs: a progress bar, a validation score, early stopping."""
+"""What goes on between epochs and after them: a progress bar, a validation score, early stopping."""
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from rich.progress import BarColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from discernel.feature_maps import FeatureMap
 from discernel.training import EpochRecord
@@ -24,6 +25,14 @@ def tracked(epochs: Iterable[EpochRecord], label: str, total: int | None) -> Ite
                 state += f" score {record.validation_score:.4g}"
             progress.update(task, advance=1, state=state)
             yield record
+
+
+@contextmanager
+def spinning(label: str, shown: bool = True, **where: Any) -> Iterator[None]:
+    """Show, if it is to be shown, that something goes on whose end is not known, and for how long it has."""
+    with Progress(SpinnerColumn(), "{task.description}", TimeElapsedColumn(), disable=not shown, **where) as progress:
+        progress.add_task(label, total=None)
+        yield
 
 
 def scored(
