@@ -1,12 +1,13 @@
 """Training from files larger than the memory it may use, beside the same from memory.
 
 Makes a synthetic table (54 numeric columns, 7 classes) as Parquet, CSV and .npy in a temporary folder, and fits one
-classifier from each and from an array in memory, each in a process of its own, so that its peak of resident memory is
-its own. `two` is Parquet with two processes that share the rows; its figures are of both together, its memory that of
-the one that takes more. `prepare` is what it takes to make the source: for files, two passes over them. `rows/s` is of
-the training of an epoch, and `rows/CPU s` the same by the processors' time, which others at work on the machine change
-less. `waiting` is the share of the epoch in which training waits for its next batch. The fits are the same if
-`criterion` and `accuracy` are. Run it with OMP_NUM_THREADS=1, so that two processes have twice the cores of one.
+classifier (with the ridge head, which takes one more pass) from each and from an array in memory, each in a process of
+its own, so that its peak of resident memory is its own. `two` is Parquet with two processes that share the rows; its
+figures are of both together, its memory that of the one that takes more. `prepare` is what it takes to make the source:
+for files, two passes over them. `rows/s` is of the training of an epoch, and `rows/CPU s` the same by the processors'
+time, which others at work on the machine change less. `waiting` is the share of the epoch in which training waits for
+its next batch. The fits are the same if `criterion` and `accuracy` are. Run it with OMP_NUM_THREADS=1, so that two
+processes have twice the cores of one.
 
     python benchmarks/streaming.py --rows 10000000
     python benchmarks/streaming.py --rows 200000 --kinds memory parquet
@@ -117,7 +118,7 @@ def run(kind: str, folder: Path, components: int, epochs: int) -> dict:
     started = time.perf_counter()
     data = source(kind, folder)
     prepared, busy = time.perf_counter(), time.process_time()
-    model = DiscernelClassifier(components, trainer=Trainer(max_epochs=epochs), random_state=0)
+    model = DiscernelClassifier(components, head="ridge", trainer=Trainer(max_epochs=epochs), random_state=0)
     with Waiting() as waiting:
         model.fit(data)
     done, busy, most = time.perf_counter(), time.process_time() - busy, peak()
