@@ -33,6 +33,7 @@ RESULTS = Path(__file__).parent / "results" / "stress.json"
 FAULTS = ("kill",) * 8 + ("full disk", "interrupt", "terminate")
 SIGNALS = {"kill": signal.SIGKILL, "interrupt": signal.SIGINT, "terminate": signal.SIGTERM}
 CODES = {"kill": -signal.SIGKILL, "full disk": 1, "interrupt": 130, "terminate": 130}
+STARTED = 300  # seconds in which a process must have begun, on a busy machine
 PER_RUN = 10  # disturbances, after which a run is let go on to its end
 
 
@@ -88,14 +89,15 @@ CHECKPOINTS = {"arrays": "run", "parquet": "run", "command": "model.safetensors.
 RESULT = {"arrays": "done", "parquet": "done", "command": "model.safetensors"}
 
 
-def work(job, folder):
-    """Do a job; what becomes of it is said by the exit code."""
+def work(job, folder, ready):
+    """Do a job, once signals are heard; what becomes of it is said by the exit code."""
     torch.set_num_threads(1)
     training.SAVE_SECONDS = 0.0
     sys.stdout = sys.stderr = open(folder.parent / "log", "a")  # noqa: SIM115
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     try:
+        ready.set()
         JOBS[job](folder)
     except OSError as error:
         print(repr(error))
@@ -127,8 +129,10 @@ class Stress:
         self.expected = {job: self.undisturbed(job) for job in JOBS}
 
     def start(self, job, folder):
-        process = self.context.Process(target=work, args=(job, folder))
+        ready = self.context.Event()
+        process = self.context.Process(target=work, args=(job, folder, ready))
         process.start()
+        assert ready.wait(STARTED), f"{job} does not start: see {self.root / 'log'}"
         return process
 
     def undisturbed(self, job):
