@@ -80,6 +80,10 @@ ZOO = {
     "rows of zeros": case("zero", "zero", form="sparse"),
     "two rows": case("normal", n_rows=2, targets="separable"),
     **{f"gamma {gamma}": case("normal", "normal", gamma=gamma) for gamma in (1e-30, 1e-8, 1e8, 1e30)},
+    "rows that hardly differ": case("normal", "whole", gamma=1e-14, rho=1e-30, components=40, criterion=None),
+    "rows that differ by rounding, of a huge weight": case(
+        "normal", "whole", gamma=1e-30, weights="huge", components=40, feature_map="fourier", criterion=None
+    ),
     **{f"rho {rho}": case("normal", "normal", rho=rho) for rho in (1e-30, 1e-12, 1e12, 1e30)},
     **{f"of the form {form}": case("normal", "whole", form=form) for form in torture.FORMS},
     **{f"weights {name}": case("normal", weights=name, head="softmax") for name in torture.WEIGHTS},

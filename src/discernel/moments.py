@@ -23,6 +23,8 @@ RHO_GRID = tuple(10.0**e for e in range(-6, 4))
 REFINE_COMPONENTS = 256  # below, float64 costs no more
 REFINE_STEPS = 4
 REFINED = 1e-13  # share of the value that may be missing in the energy norm: gradients then agree to about 1e-5
+NOISE = 100.0  # times the rounding of the basis: what varies less is not told from it
+EPS = torch.finfo(torch.float64).eps
 
 Total = Callable[[Tensor], Tensor]  # completes a sum over some of the rows to one over all
 
@@ -168,8 +170,14 @@ class Moments:
         )
 
     def ridge(self, rho: float, gram: Tensor | None = None) -> Ridge:
-        """Return the ridge regression of the targets on the basis, W = (ḠᵀḠ + ρB)⁺ḠᵀY, with its free intercept."""
-        weights, method, rank = solve_psd(regularised(self.scatter, rho, gram), self.cross)
+        """Return the ridge regression of the targets on the basis, W = (ḠᵀḠ + ρB)⁺ḠᵀY, with its free intercept.
+
+        GW + b cancels where the rows differ little from their mean. What W adds to the error by that is penalised too,
+        NOISE² times over: a basis that varies by rounding only explains nothing, however much the rows weigh.
+        """
+        penalised = regularised(self.scatter, rho, gram)
+        penalised.diagonal().add_(self.basis_mean.square(), alpha=self.count * (NOISE * EPS) ** 2)
+        weights, method, rank = solve_psd(penalised, self.cross)
         return Ridge(weights, self.target_mean - self.basis_mean @ weights, method, rank)
 
     def best_rho(self, gram: Tensor | None = None, grid: Sequence[float] = RHO_GRID) -> float:
