@@ -225,6 +225,44 @@ def test_a_checkpoint_without_one_of_its_arrays_is_damaged_and_the_map_untouched
     assert outcome(feature_map, []) == before
 
 
+@pytest.mark.parametrize(
+    "progress", [{"step": -1}, {"step": 5}, {"step": 4}, {"epoch": 7}, {"epoch": 2}, {"epoch": -1}], ids=str
+)
+def test_a_checkpoint_of_a_step_that_the_run_has_not_is_damaged(tmp_path, progress):
+    path, feature_map = tmp_path / "run", nystroem()
+    next(start(nystroem(), DI(), path))
+    arrays, meta = files.read(path, "checkpoint")
+    meta["progress"] |= progress
+    files.write(path, "checkpoint", arrays, meta)
+    before = outcome(feature_map, [])
+    if progress == {"step": 4}:  # all of the four steps of the second epoch are done, but it has not been told yet
+        assert next(start(feature_map, DI(), path)).epoch == 1
+        return
+    with pytest.raises(FileError, match="damaged"):
+        start(feature_map, DI(), path)
+    assert outcome(feature_map, []) == before
+
+
+def test_a_run_saves_within_an_epoch_only_when_a_minute_is_over(tmp_path, monkeypatch):
+    now, written = [0.0], []
+    write = files.write
+
+    def record(path, kind, arrays, meta):
+        written.append(meta["progress"]["epoch"] * 4 + meta["progress"]["step"])
+        write(path, kind, arrays, meta)
+
+    class Slow(DI):
+        def forward(self, *tensors):
+            now[0] += 25.0
+            return super().forward(*tensors)
+
+    monkeypatch.setattr(training.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(files, "write", record)
+    list(start(nystroem(), Slow(), tmp_path / "run", max_epochs=2))
+    assert written == [3, 4, 7, 8]  # after the third step of 25 seconds, and after each epoch of four
+    assert not list(tmp_path.glob("*.tmp"))
+
+
 OTHER = {
     "seed": lambda path: start(nystroem(), DI(), path, seed=2),
     "learning rate": lambda path: start(nystroem(), DI(), path, learning_rate=0.2),

@@ -16,12 +16,14 @@ from discernel import (
     RBF,
     Moments,
     Nystroem,
+    PrivacyDI,
     RandomFourier,
     Targets,
     choose_landmarks,
     discriminant_information,
 )
 from experiments.datasets import load
+from tests.ranks import together
 
 RHO = 0.3
 
@@ -542,3 +544,38 @@ def test_di_tries_float32_sums_again_in_each_epoch():
     assert not criterion.refine
     criterion.refresh(lambda: None, None)
     assert criterion.refine
+
+
+def test_the_penalty_is_the_papers_unless_another_is_given():
+    basis, targets, *_ = problem()
+    assert discriminant_information(basis, targets).item() == di(basis, targets, rho=1e-4).item()
+    assert DI()(basis, targets).item() == DI(1e-4)(basis, targets).item()
+    assert (LS().rho, PrivacyDI(1).rho, PrivacyDI(1).penalty) == (1e-4, 1e-4, 1.0)
+
+
+# Over several ranks
+
+SHARED = {"DI": lambda: DI(RHO), "LS": lambda: LS(RHO), "CE": CE, "PrivacyDI": lambda: PrivacyDI(1, 0.7, RHO)}
+
+
+@pytest.mark.parametrize("with_gram", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", SHARED)
+def test_the_shares_of_ranks_add_up_to_the_criterion_of_all_rows(name, weighted, with_gram):
+    """In the value, in the derivative by the gram, and in those by the rows that a rank has."""
+    basis, targets, gram, weight = problem(20, weighted=weighted, with_gram=with_gram)
+    gram = torch.eye(5).double() if gram is None else gram
+    targets = targets.abs() if name == "CE" else targets
+    edges = [0, 13, 13, 20]  # the second has no rows
+
+    def shares(rows, **shared):
+        criterion = prepared(SHARED[name](), basis, targets, gram, weight)
+        vars(criterion).update(shared)
+        part = None if weight is None else weight[rows]
+        return value_and_gradients(lambda g, b: criterion(g, targets[rows], b, part), basis[rows], gram)
+
+    whole, (by_basis, by_gram) = shares(slice(0, 20))
+    found = together(3, lambda rank, total: shares(slice(*edges[rank : rank + 2]), total=total, ranks=3))
+    torch.testing.assert_close(sum(value for value, _ in found), whole)
+    torch.testing.assert_close(torch.cat([gradients[0] for _, gradients in found]), by_basis)
+    torch.testing.assert_close(sum(gradients[1] for _, gradients in found), by_gram)

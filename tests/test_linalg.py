@@ -3,7 +3,21 @@ import logging
 import pytest
 import torch
 
-from discernel.linalg import _BLOCK, cutoff, inverse_sqrt, randomized_inverse_sqrt, solve_psd, symmetric_product
+from discernel.linalg import (
+    _BLOCK,
+    CHUNK,
+    chunk_rows,
+    cutoff,
+    double_product,
+    inverse_sqrt,
+    randomized_inverse_sqrt,
+    safe_cholesky,
+    single_solver,
+    solve_psd,
+    symmetric_product,
+    threads_for,
+    whitened,
+)
 
 
 def random(*shape, seed=0, dtype=torch.float64):
@@ -232,3 +246,113 @@ def test_a_random_projection_is_the_same_every_time_and_leaves_the_global_state_
     a, state = psd(60), torch.get_rng_state()
     assert torch.equal(randomized_inverse_sqrt(a, 5), randomized_inverse_sqrt(a, 5))
     assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("rank", [1, 45, 50, 60, 70, None])
+def test_a_random_projection_has_the_rank_that_is_asked_for_if_the_matrix_has(rank):
+    root = randomized_inverse_sqrt(psd(50, 60), rank)
+    assert root.shape == (60, 50 if rank is None else min(rank, 50))
+
+
+def test_a_random_projection_keeps_the_dtype():
+    assert randomized_inverse_sqrt(psd(50, 60).float(), 5).dtype == torch.float32
+
+
+def test_kernel_values_that_are_not_finite_are_named():
+    a = psd(8)
+    a[2, 1] = float("nan")
+    with pytest.raises(FloatingPointError, match=r"^the kernel values of the landmarks overflowed.*or lower gamma$"):
+        inverse_sqrt(a)
+
+
+@pytest.mark.parametrize("upper", [1e-3, 1.0])
+def test_inverse_sqrt_of_a_matrix_that_is_not_quite_symmetric_is_that_of_its_mean(upper):
+    a = psd(50)
+    skew = upper * torch.triu(torch.ones(8, 8, dtype=a.dtype), 1)
+    root, expected = inverse_sqrt(a + skew), inverse_sqrt(a + (skew + skew.T) / 2)
+    torch.testing.assert_close(root @ root.T, expected @ expected.T)
+
+
+# Factors
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_safe_factor_is_that_of_the_matrix_and_its_rounding(dtype):
+    b = (7 * psd(50)).to(dtype)
+    noise = 8 * torch.finfo(dtype).eps * b.double().diagonal().mean()
+    factor = safe_cholesky(b)
+    assert factor.dtype == torch.float64
+    torch.testing.assert_close(factor @ factor.T - b.double(), noise * torch.eye(8).double(), rtol=1e-3, atol=1e-12)
+
+
+def test_equal_landmarks_have_a_safe_factor():
+    assert torch.isfinite(safe_cholesky(duplicated(6).float())).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_whitened_rows_have_the_nystroem_products(dtype):
+    gram, basis = psd(50).to(dtype), random(5, 8, dtype=dtype)
+    found = whitened(basis, gram)
+    assert found.dtype == dtype
+    expected = basis.double() @ torch.linalg.inv(gram.double()) @ basis.double().T
+    torch.testing.assert_close((found @ found.T).double(), expected, rtol=1e-3, atol=1e-4)
+
+
+def test_a_single_precision_solver_is_nearly_right_and_looks_below_the_diagonal_only():
+    a, b = psd(50) * 1e-12, random(8, 3)
+    spoilt = a.float().tril() + torch.full((8, 8), torch.nan).triu(1)
+    x = single_solver(spoilt)(b)
+    assert x.dtype == torch.float64
+    torch.testing.assert_close(x, torch.linalg.solve(a, b), rtol=1e-2, atol=1e-4 * x.abs().max().item())
+
+
+@pytest.mark.parametrize("a", [psd(3), duplicated(6), torch.zeros(3, 3), -torch.eye(3)])
+def test_there_is_no_single_precision_solver_of_a_singular_matrix(a):
+    assert single_solver(a.float()) is None
+
+
+@pytest.mark.parametrize("rows", [1, CHUNK, 2 * CHUNK + 3])
+def test_a_double_product_has_the_digits_of_float64(rows):
+    a, b = random(rows, 5, dtype=torch.float32), random(5, 2)
+    assert torch.equal(double_product(a, b), torch.cat([part.double() @ b for part in a.split(CHUNK)]))
+    torch.testing.assert_close(double_product(a, b), a.double() @ b)
+
+
+# How much at a time
+
+
+def test_rows_are_worked_on_in_chunks_of_bounded_size():
+    widths = [0, 1, 3, 100, 1000, 10**6]
+    rows = [chunk_rows(width) for width in widths]
+    assert rows == sorted(rows, reverse=True)
+    assert rows[-1] == CHUNK
+    assert chunk_rows(0) == chunk_rows(1)
+    assert all(count == CHUNK or width * count <= chunk_rows(1) for width, count in zip(widths, rows, strict=True))
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("work", "threads"), [(0, 1), (1e6, 1), (1e8, 2), (1e12, 2)])
+def test_little_work_is_for_one_thread(work, threads, two_threads):
+    with threads_for(work):
+        assert torch.get_num_threads() == threads
+    assert torch.get_num_threads() == 2
+
+
+def test_the_threads_are_put_back_after_an_error(two_threads):
+    with pytest.raises(KeyError), threads_for(1):
+        raise KeyError
+    assert torch.get_num_threads() == 2
+
+
+def test_one_thread_is_left_alone(two_threads):
+    torch.set_num_threads(1)
+    with threads_for(1):
+        torch.set_num_threads(2)  # as another Python thread does that ends its work meanwhile
+    assert torch.get_num_threads() == 2

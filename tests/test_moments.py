@@ -14,7 +14,9 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.preprocessing import KernelCenterer
 
 from discernel import RBF, Moments, Nystroem, RandomFourier, discriminant_information
-from discernel.moments import ridge_fit
+from discernel.moments import EPS, RHO_GRID, ridge_fit, ridge_weights
+from discernel.moments import centred as centred_rows
+from tests.ranks import together
 
 
 def rows(n, n_basis=4, n_targets=2, weighted=False, offset=0.0, seed=0, dtype=torch.float64):
@@ -168,12 +170,134 @@ def test_two_processes_reduce_to_the_moments_of_all_rows(case, reduced):
         assert torch.equal(torch.as_tensor(value), torch.as_tensor(getattr(there, name))), name  # to the bit
 
 
+@pytest.mark.parametrize("cuts", [(20,), (49,), (50,), (10, 10), (13, 31)], ids=str)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_ranks_reduce_to_the_moments_of_all_rows(cuts, weighted):
+    data, edges = rows(50, weighted=weighted, offset=1e3), [0, *cuts, 50]
+
+    def work(rank, total):
+        return Moments.of(*take(data, slice(*edges[rank : rank + 2]))).reduce(total)
+
+    for found in together(len(cuts) + 1, work):
+        assert_same(found, Moments.of(*data), 1e-8)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kind", ["plain", "gram", "few rows", "float32", "float32 gram"])
+def test_ranks_fit_the_ridge_regression_of_all_rows(kind, weighted):
+    single, few = "float32" in kind, kind == "few rows"
+    n, n_basis = (700, 300) if single else (6 if few else 40, 8)
+    *data, weight = rows(n, n_basis, weighted=weighted, offset=0.5, dtype=torch.float32 if single else torch.float64)
+    gram = torch.diag(torch.linspace(1, 2, n_basis)).to(data[0].dtype) if "gram" in kind else None
+    whole = ridge_fit(*data, 0.3, gram, weight)
+    cut = [0, n // 3, n]
+
+    def work(rank, total):
+        part = take((*data, weight), slice(*cut[rank : rank + 2]))
+        return ridge_fit(*part[:2], 0.3, gram, part[2], total=total)
+
+    parts = together(2, work)
+    assert [part.refined for part in (whole, *parts)] == [single] * 3
+    assert torch.equal(parts[0].weights, parts[1].weights)
+    tolerance = 1e-5 if single else 1e-9
+    torch.testing.assert_close(parts[0].weights, whole.weights, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(torch.cat([part.fit for part in parts]), whole.fit, rtol=tolerance, atol=tolerance)
+    for name in ("basis_mean", "target_mean"):
+        there, here = getattr(parts[1].rows, name), getattr(whole.rows, name)
+        torch.testing.assert_close(there, here, rtol=tolerance, atol=tolerance)
+    assert parts[1].rows.count == pytest.approx(whole.rows.count)
+
+
 def test_one_process_reduces_to_its_own_moments():
     moments = Moments.of(*rows(10, weighted=True))
     assert_same(moments.reduce(lambda tensor: tensor), moments)
 
 
+# Rows about their mean
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_centred_rows_have_no_mean(weighted, dtype):
+    basis, targets, weight = rows(3000, weighted=weighted, offset=1e3, dtype=torch.float32)
+    found = centred_rows(basis, targets, weight, dtype)
+    root = torch.ones(3000).double() if weight is None else weight.double().sqrt()
+    assert (found.basis.dtype, found.targets.dtype) == (dtype, torch.float64)
+    assert found.count == pytest.approx(root.square().sum().item())
+    assert (root @ found.basis.double()).abs().max() < (0.02 if dtype == torch.float32 else 1e-8)
+    assert (root @ found.targets).abs().max() < 1e-8
+    torch.testing.assert_close(
+        found.basis.double() / root[:, None] + found.basis_mean, basis.double(), rtol=1e-6, atol=0
+    )
+    torch.testing.assert_close(found.targets / root[:, None] + found.target_mean, targets.double())
+
+
+@pytest.mark.parametrize("with_gram", [False, True])
+@pytest.mark.parametrize("n", [3, 30])
+def test_few_rows_have_the_weights_of_the_larger_system(n, with_gram):
+    basis, targets, weight = rows(n, weighted=True)
+    gram = torch.diag(torch.arange(1.0, 5.0)).double() if with_gram else None
+    centred = centred_rows(basis, targets, weight)
+    system = centred.basis.T @ centred.basis + 0.3 * (torch.eye(4).double() if gram is None else gram)
+    expected = torch.linalg.solve(system, centred.basis.T @ centred.targets)
+    found = ridge_weights(centred, 0.3, gram)
+    torch.testing.assert_close(found.x, expected)
+    assert (found.method, found.rank) == ("cholesky", n if n < 4 and gram is None else 4)
+
+
 # What follows from them
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
+@pytest.mark.parametrize("rho", [1e-4, 1e-30])
+def test_a_basis_that_varies_by_rounding_explains_nothing_however_large_the_weights(scale, rho):
+    generator = torch.Generator().manual_seed(0)
+    basis = 0.7 + EPS * torch.randint(-1, 2, (40, 12), generator=generator).double()
+    targets = torch.randn(40, 1, generator=generator, dtype=torch.float64)
+    ridge = Moments.of(basis, targets, torch.full((40,), scale).double()).ridge(rho)
+    assert (ridge.predict(basis) - targets.mean()).abs().max() < 0.05
+
+
+@pytest.mark.parametrize("spread", [1.0, 1e-6, 1e-10])
+@pytest.mark.parametrize("scale", [1.0, 1e30])
+def test_what_varies_by_more_than_rounding_is_explained(spread, scale):
+    x = rows(40)[0]
+    basis, weight = 1 + spread * x, torch.full((40,), scale).double()
+    ridge = Moments.of(basis, x[:, :1] - 3, weight).ridge(1e-40)
+    torch.testing.assert_close(ridge.predict(basis), x[:, :1] - 3, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("with_gram", [False, True])
+@pytest.mark.parametrize("noise", [1e-3, 1.0, 30.0])
+def test_best_rho_has_the_least_error_of_generalised_cross_validation(noise, with_gram, weighted):
+    """The trace of the hat matrix, that of the intercept included, counts the degrees of freedom."""
+    basis, targets, weight = rows(40, 12, weighted=weighted)
+    targets = targets + noise * rows(40, seed=5)[1]
+    gram = torch.diag(torch.linspace(0.01, 2, 12)).double() if with_gram else None
+    w = torch.ones(40).double() if weight is None else weight
+    g, y = (w.sqrt()[:, None] * (a - w @ a / w.sum()) for a in (basis, targets))
+    penalty, scores = torch.eye(12).double() if gram is None else gram, {}
+    for rho in RHO_GRID:
+        hat = g @ torch.linalg.solve(g.T @ g + rho * penalty, g.T)
+        freedom = 1 + hat.trace()
+        scores[rho] = ((y - hat @ y).square().sum() / (1 - freedom / w.sum()) ** 2).item()
+    moments = Moments.of(basis, targets, weight)
+    assert moments.best_rho(gram) == min(scores, key=scores.get)
+    assert moments.best_rho(gram, grid=(0.5,)) == 0.5
+
+
+def test_best_rho_of_noise_is_large_and_of_a_perfect_fit_small():
+    basis = rows(40, 12)[0]
+    exact, noise = Moments.of(basis, basis[:, :2]), Moments.of(basis, rows(40, seed=9)[1])
+    assert exact.best_rho() == min(RHO_GRID)
+    assert noise.best_rho() > 1
+
+
+def test_best_rho_of_moments_that_overflow_is_an_error():
+    basis, targets, _ = rows(10)
+    with pytest.raises(FloatingPointError, match=r"the moments overflowed.*rescale the features"):
+        Moments.of(1e200 * basis, targets).best_rho()
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -287,6 +411,16 @@ def test_float32_sums_are_given_up_where_they_are_not_enough(spoil):
     with torch.no_grad():
         fit = ridge_fit(made.basis(x), targets, 1e-4, made.gram())
     assert not fit.refined
+
+
+def test_float32_sums_are_only_tried_where_they_save_time():
+    wide, targets, _ = rows(400, 256, dtype=torch.float32)
+    assert ridge_fit(wide, targets, 1.0).refined
+    assert not ridge_fit(wide.double(), targets, 1.0).refined
+    assert not ridge_fit(wide, targets, 1.0, refine=False).refined
+    assert not ridge_fit(wide[:, :255], targets, 1.0).refined
+    assert not ridge_fit(wide[:256], targets[:256], 1.0).refined
+    assert ridge_fit(wide[:257], targets[:257], 100.0).refined
 
 
 def relative(actual, expected):

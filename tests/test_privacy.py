@@ -62,3 +62,14 @@ def test_privacy_wants_something_to_hide():
         PrivacyDI(4).prepare(X, BOTH)
     with pytest.raises(ValueError, match="penalty must not be negative"):
         PrivacyDI(1, penalty=-1)
+
+
+def test_what_does_not_vary_has_nothing_to_tell():
+    constant = torch.full((60, 1), 3.0).double()
+    utility = PrivacyDI(3, penalty=0.0, rho=0.3)(X, BOTH).item()
+    assert PrivacyDI(3, 0.7, 0.3)(X, torch.cat([CLASSES, constant], 1)).item() == pytest.approx(utility + 0.7)
+    assert PrivacyDI(1, 0.0, 0.3)(X, torch.cat([constant, CLASSES], 1)).item() == pytest.approx(0.0, abs=1e-12)
+
+
+def test_a_penalty_of_zero_and_a_single_secret_are_allowed():
+    PrivacyDI(3, penalty=0).prepare(X, BOTH)

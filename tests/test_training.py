@@ -27,8 +27,11 @@ from discernel import (
     moments_over,
     training,
 )
+from discernel.checkpoint import FileError
+from discernel.data import Shard
 from discernel.linalg import threads_for
 from discernel.training import cosine
+from tests.ranks import together
 
 N, J, GAMMA = 300, 12, 0.05
 PIXELS, DIGITS = load_digits(return_X_y=True)
@@ -119,6 +122,22 @@ def test_batches_have_more_rows_than_the_map_has_features_where_the_data_do(
 def test_automatic_batches_leave_hardly_a_row_out(n_rows, n_components):
     rows = Trainer().rows_per_batch(n_rows, n_components, DI())
     assert n_rows % rows < n_rows // rows
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_components", "rows"),
+    [
+        (10_000_000, 500, 10_000),  # 20J of many rows
+        (240_000, 500, 8000),  # thirty steps
+        (60_000, 500, 5000),  # 10J
+        (18_000, 500, 3000),  # six steps
+        (4000, 500, 1000),  # 2J of few rows
+        (12_000, 10, 1000),  # never fewer than a thousand
+        (300, 10, 300),  # all there are
+    ],
+)
+def test_automatic_batches_are_as_large_as_the_docstring_says(n_rows, n_components, rows):
+    assert Trainer().rows_per_batch(n_rows, n_components, DI()) == rows
 
 
 @pytest.mark.parametrize(("batch_size", "steps"), [(60, 5), (70, 4), (151, 1), (1000, 1)])
@@ -377,6 +396,45 @@ def test_an_absurd_learning_rate_leaves_the_map_as_it_was(criterion, learning_ra
     assert_same_state(feature_map, before)
 
 
+@pytest.mark.parametrize(
+    ("criterion", "values", "diverges"),
+    [
+        (Scripted, [10.0, 1.0], False),
+        (Scripted, [10.0, 0.99], True),
+        (Scripted, [10.0, 100.0, 0.99], True),  # what counts is the first epoch
+        (Falling, [1.0, 10.0], False),
+        (Falling, [1.0, 10.1], True),
+        (Falling, [1.0, 0.01], False),
+    ],
+)
+def test_a_criterion_ten_times_worse_than_at_first_has_diverged(criterion, values, diverges):
+    run = Trainer(len(values)).epochs(nystroem(), criterion(values), digits())
+    for _ in values[1:]:
+        next(run)
+    if diverges:
+        with pytest.warns(DivergenceWarning, match=f"from {values[0]:g} at first to {values[-1]:g}"):
+            assert list(run) == []
+    else:
+        assert [record.criterion for record in run] == values[-1:]
+
+
+def test_features_that_never_varied_are_no_divergence():
+    constant = RandomFourier(torch.zeros(64, 2).double(), torch.zeros(2).double())
+    assert len(train(constant, CE())) == 3
+
+
+def test_a_small_learning_rate_decays_too():
+    values = [1.0] * 50
+    history = list(
+        Trainer(50, learning_rate=1e-12, relative=False, schedule="plateau", patience=1).epochs(
+            nystroem(), Scripted(values), digits()
+        )
+    )
+    assert history[1].learning_rate == pytest.approx(1e-12)
+    assert history[-1].learning_rate == pytest.approx(1e-13)
+    assert len(history) < 50
+
+
 def test_the_validation_score_is_that_of_the_map_as_it_is():
     def score(feature_map):
         with torch.no_grad():
@@ -493,3 +551,46 @@ def test_a_criterion_that_needs_the_whole_batch_says_so(monkeypatch):
     source = ArraySource(x, Targets.classes(x[:, 0] > 0.5))
     with pytest.raises(NotImplementedError, match="lower batch_size"):
         list(Trainer(1).epochs(RandomFourier.sample(RBF(1.0), 2, 5), Profiled(), source))
+
+
+# Several ranks
+
+
+def of_ranks(ranks, source, criterion, checkpoint=None, **settings):
+    """Return the map and the history of each of so many ranks that train together."""
+
+    def work(rank, total):
+        feature_map = nystroem(trainable=True)
+        path = None if checkpoint is None else checkpoint / str(rank)
+        shard = Shard(source, rank, ranks, total) if ranks > 1 else source
+        trainer = Trainer(**{"max_epochs": 3, "batch_size": 75} | settings)
+        return feature_map, list(trainer.epochs(feature_map, criterion(), shard, seed=5, checkpoint=path))
+
+    return together(ranks, work)
+
+
+@all_criteria
+@pytest.mark.parametrize("weight", [None, torch.arange(N).double() % 3], ids=["plain", "weighted"])
+@pytest.mark.parametrize("at_once", [2**27, J * 20], ids=["whole", "in parts"])
+def test_ranks_train_what_one_does(criterion, weight, at_once, monkeypatch):
+    monkeypatch.setattr(training, "AT_ONCE", at_once)
+    source = digits(weight=weight)
+    ((alone, history),) = of_ranks(1, source, criterion)
+    several = of_ranks(3, source, criterion)
+    for feature_map, records in several:
+        assert [r.criterion for r in records] == pytest.approx([r.criterion for r in history], rel=1e-6)
+        torch.testing.assert_close(feature_map(PIXELS), alone(PIXELS), rtol=1e-5, atol=1e-6)
+        assert_same_state(feature_map, copied(several[0][0]))
+
+
+def test_the_first_rank_saves_and_the_others_do_not(tmp_path):
+    of_ranks(2, digits(), DI, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["0"]
+
+
+def test_ranks_that_have_different_checkpoints_are_refused(tmp_path):
+    of_ranks(2, digits(), DI, tmp_path)
+    with pytest.raises(FileError, match=r"the processes have different checkpoints.*must be one file for all of them"):
+        of_ranks(2, digits(), DI, tmp_path)
+    (tmp_path / "1").write_bytes((tmp_path / "0").read_bytes())
+    assert len(of_ranks(2, digits(), DI, tmp_path)[1][1]) == 3
