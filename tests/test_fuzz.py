@@ -3,6 +3,7 @@
 import contextlib
 import json
 import resource
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -49,6 +50,8 @@ HOSTILE = [
     *([], {}, [[[[]]]], {"dict": [[[], 1]]}, {"estimator": "DiscernelClassifier", "params": {}}, [1e9] * 50),
 ]
 MEGABYTES = 200
+MANY = 10_000
+RESULTS = Path(__file__).parent / "results" / "fuzz.json"
 
 
 def split(content):
@@ -142,7 +145,7 @@ def huge(content, rng):
     return content[:where] + rng.choice([b"\xff" * 8, b"\xff\xff\xff\x7f", b"\xff" * 4]) + content[where + 8 :]
 
 
-def fuzzed(path, originals, mutations, count, use, errors=FileError):
+def fuzzed(path, originals, mutations, count, use, errors=FileError, kind="model"):
     """Mutate files again and again; return how many were used without an error, and what was said of the others."""
     rng, used, messages = np.random.default_rng(count), 0, []
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -156,11 +159,15 @@ def fuzzed(path, originals, mutations, count, use, errors=FileError):
             used += 1
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MEGABYTES * 1024
     assert max(map(len, messages)) < 2000
+    if count == MANY:
+        found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+        found[kind] = {"files": count, "read": used, "refused": len(messages)}
+        RESULTS.write_text(json.dumps(found, indent=2, sort_keys=True) + "\n")
     return used / count, messages
 
 
 BYTES = [one_byte, cut, removed, repeated, huge]
-how_many = pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.torture)])
+how_many = pytest.mark.parametrize("count", [300, pytest.param(MANY, marks=pytest.mark.torture)])
 
 
 @how_many
@@ -203,7 +210,8 @@ def test_a_mutated_checkpoint_is_resumed_or_gives_one_clean_error(count, criteri
             break
 
     mutations = [mutation for mutation in MUTATIONS if mutation is not other_numbers]
-    used, messages = fuzzed(path, [original], mutations, count, use)
+    kind = f"checkpoint of {criterion.__name__}"
+    used, messages = fuzzed(path, [original], mutations, count, use, kind=kind)
     assert 0.02 < used < 0.8
     assert all(str(path) in message for message in messages)
 
@@ -235,7 +243,8 @@ def test_a_mutated_table_is_read_or_gives_one_clean_error(count, kind, tables, t
     def use(path):
         TableSource(path, target="kind").rows(slice(0, 5))
 
-    used, messages = fuzzed(tmp_path / f"table.{kind}", tables[kind], BYTES, count, use, (ValueError, TypeError))
+    errors = ValueError, TypeError
+    used, messages = fuzzed(tmp_path / f"table.{kind}", tables[kind], BYTES, count, use, errors, kind)
     assert 0.02 < used < 0.8
     assert any(f"table.{kind}" in message for message in messages)
 
@@ -248,7 +257,7 @@ def test_mutated_preprocessing_is_read_or_gives_one_clean_error(count, tmp_path)
     def use(path):
         Preprocessing.from_json(path.read_text(errors="replace"))
 
-    fuzzed(tmp_path / "columns.json", [original], BYTES, count, use, ValueError)
+    fuzzed(tmp_path / "columns.json", [original], BYTES, count, use, ValueError, "columns")
 
 
 @pytest.mark.parametrize("depth", [10_000, 1_000_000])

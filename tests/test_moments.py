@@ -384,13 +384,14 @@ def test_discriminant_information_and_penalised_error_make_up_the_energy(with_gr
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("kind", ["nystroem", "fourier"])
-def test_float32_sums_refined_in_float64_agree_with_float64_sums(kind, weighted):
+@pytest.mark.parametrize(("kind", "gamma"), [("nystroem", 8.0), ("nystroem", 2.0), ("fourier", 8.0), ("fourier", 0.5)])
+def test_float32_sums_refined_in_float64_agree_with_float64_sums(kind, gamma, weighted):
+    """In one step, or in several of them."""
     torch.manual_seed(0)
     x = torch.rand(900, 8)
     targets = torch.nn.functional.one_hot((x @ torch.randn(8, 4)).argmax(1)).float()
     weight = torch.rand(900) if weighted else None
-    made = Nystroem(x[:300], RBF(8.0)) if kind == "nystroem" else RandomFourier.sample(RBF(8.0), 8, 300)
+    made = Nystroem(x[:300], RBF(gamma)) if kind == "nystroem" else RandomFourier.sample(RBF(gamma), 8, 300)
     with torch.no_grad():
         basis, gram = made.basis(x), made.gram()
     refined = ridge_fit(basis, targets, 1e-4, gram, weight)

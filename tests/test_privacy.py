@@ -64,6 +64,12 @@ def test_privacy_wants_something_to_hide():
         PrivacyDI(1, penalty=-1)
 
 
+@pytest.mark.parametrize("unit", [1e-6, 1e-2, 100.0])
+def test_the_units_of_the_targets_do_not_matter(unit):
+    criterion = PrivacyDI(3, 0.7, 0.3)
+    torch.testing.assert_close(criterion(X, unit * BOTH), criterion(X, BOTH))
+
+
 def test_what_does_not_vary_has_nothing_to_tell():
     constant = torch.full((60, 1), 3.0).double()
     utility = PrivacyDI(3, penalty=0.0, rho=0.3)(X, BOTH).item()

@@ -20,6 +20,7 @@ from discernel import (
     DivergenceWarning,
     ModuleMap,
     Nystroem,
+    PrivacyDI,
     Profiled,
     RandomFourier,
     Targets,
@@ -391,7 +392,8 @@ def test_an_absurd_learning_rate_leaves_the_map_as_it_was(criterion, learning_ra
     """At 1e30 numbers overflow; at 1e2 they stay finite, but the landmarks leave the data and all features are zero."""
     feature_map = nystroem().float()
     before = copied(feature_map)
-    with pytest.warns(DivergenceWarning, match="learning_rate"):
+    reason = ": the features have become constant" if learning_rate == 1e2 else "learning_rate"
+    with pytest.warns(DivergenceWarning, match=reason):
         train(feature_map, criterion(), digits(dtype=torch.float32), learning_rate=learning_rate, relative=False)
     assert_same_state(feature_map, before)
 
@@ -581,6 +583,17 @@ def test_ranks_train_what_one_does(criterion, weight, at_once, monkeypatch):
         assert [r.criterion for r in records] == pytest.approx([r.criterion for r in history], rel=1e-6)
         torch.testing.assert_close(feature_map(PIXELS), alone(PIXELS), rtol=1e-5, atol=1e-6)
         assert_same_state(feature_map, copied(several[0][0]))
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_batch_is_taken_in_parts_only_where_the_share_of_a_rank_is_too_large(fits, monkeypatch):
+    """What PrivacyDI needs is the whole batch; a rank has 37 or 38 of its 75 rows."""
+    monkeypatch.setattr(training, "AT_ONCE", J * (38 if fits else 37))
+    if fits:
+        assert len(of_ranks(2, digits(), lambda: PrivacyDI(5))) == 2
+    else:
+        with pytest.raises(NotImplementedError, match="PrivacyDI needs the whole of a batch"):
+            of_ranks(2, digits(), lambda: PrivacyDI(5))
 
 
 def test_the_first_rank_saves_and_the_others_do_not(tmp_path):
