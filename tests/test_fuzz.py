@@ -249,6 +249,21 @@ def test_a_mutated_table_is_read_or_gives_one_clean_error(count, kind, tables, t
     assert any(f"table.{kind}" in message for message in messages)
 
 
+def test_a_page_that_claims_two_gigabytes_is_refused_without_taking_them(tables, tmp_path):
+    import pyarrow as pa
+
+    sizes = b"\x15\xb0\x04\x15\xb0\x04"  # of the first page: 280 bytes, and 280 of them compressed
+    content = tables["parquet"][0]
+    assert sizes in content[:16]
+    path = tmp_path / "table.parquet"
+    path.write_bytes(content.replace(sizes, sizes[:4] + b"\xfe\xff\xff\xff\x0f", 1))
+    pool = pa.default_memory_pool()
+    before = pool.max_memory()
+    with pytest.raises(ValueError, match=r"table.parquet is damaged: .*Page was smaller"):
+        TableSource(path, target="kind")
+    assert pool.max_memory() - before < MEGABYTES * 2**20
+
+
 @how_many
 def test_mutated_preprocessing_is_read_or_gives_one_clean_error(count, tmp_path):
     columns = (Numeric("size", 1.0, 2.0, 0.5), Categorical("colour", ("blue", "red"), "red"))

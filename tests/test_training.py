@@ -324,6 +324,11 @@ def test_scikit_learn_can_clone_a_trainer(trainer):
     assert twin.get_params() == trainer.get_params() == dataclasses.asdict(trainer)
 
 
+def test_a_trainer_shows_the_settings_that_were_changed():
+    assert repr(Trainer()) == "Trainer()"
+    assert repr(Trainer(7, relative=False)) == "Trainer(max_epochs=7, relative=False)"
+
+
 def test_settings_change_by_name():
     trainer = Trainer()
     assert trainer.set_params(max_epochs=4, schedule="plateau") is trainer

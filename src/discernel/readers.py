@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 ROWS = 2**16  # of a record batch
 CSV_BLOCK = 2**24  # bytes that are parsed at once, and that types are inferred from
+PARQUET_SMALL = 2**24  # bytes of a file without a buffer, which would grow to what a damaged page says that it has
 PARQUET_NAMES = (".parquet", ".pq", ".parq")
 CSV_NAMES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -249,8 +250,9 @@ def _format(path: Path) -> type[Parquet] | type[Csv]:
 def _parquet(path: Path):
     import pyarrow.parquet as pq
 
+    buffer_size = 2**16 if path.stat().st_size > PARQUET_SMALL else 0  # so that no large row group is in memory whole
     with _damaged(path):
-        return pq.ParquetFile(path, buffer_size=2**16, pre_buffer=False)  # so that no row group is in memory whole
+        return pq.ParquetFile(path, buffer_size=buffer_size, pre_buffer=False)
 
 
 @contextmanager
