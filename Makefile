@@ -57,9 +57,11 @@ leaks: $(READY)
 	$(PY) -m tests.leaks
 
 # Whether the tests notice mutants of the modules that everything rests on; goes on with tests/results/mutation.csv.
+# MUTANTS of each module, all of them if it is empty.
+MUTANTS ?= 60
 mutation: export OMP_NUM_THREADS = 1
 mutation: $(READY)
-	$(PY) -m tests.mutation
+	$(PY) -m tests.mutation $(addprefix --sample ,$(MUTANTS))
 
 # The site, in build/docs: every example and figure is run, warnings are errors, links within it are followed.
 docs: $(DOCS)
