@@ -51,6 +51,9 @@ sphinx_gallery_conf = {
     "capture_repr": (),
 }
 
+# It means the whole path: the checkout may be in a folder with a space. Links that break are found by links.py.
+suppress_warnings = ["sphinx_gallery.space_in_filename"]
+
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 

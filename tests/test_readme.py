@@ -1,5 +1,6 @@
 """What the README and the command line promise, done."""
 
+import json
 import re
 from pathlib import Path
 
@@ -8,7 +9,8 @@ from typer.testing import CliRunner
 import discernel
 from discernel.cli import app
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
 
 
 def test_the_code_of_the_readme_runs(tmp_path, monkeypatch, capsys):
@@ -20,6 +22,17 @@ def test_the_code_of_the_readme_runs(tmp_path, monkeypatch, capsys):
     assert float(score) > 0.95
     assert len(epochs) > 1
     assert (tmp_path / "run.safetensors").exists()
+
+
+def test_the_numbers_of_the_readme_are_those_of_the_tables():
+    measured = set()
+    for path in (ROOT / "benchmarks" / "results").glob("quality-*.json"):
+        for row in json.loads(path.read_text())["rows"]:
+            figures = f"{100 * row['accuracy']:.2f} | {row['fit']:.0f} | {row['predict']:.2f}"
+            measured.add(f"| {row['data']} | {row['model']} | {figures} |")
+    told = re.findall(r"^\| (?:letter|mnist|covtype) .*$", README, re.MULTILINE)
+    assert len(told) > 10
+    assert set(told) <= measured
 
 
 def test_the_demo_compares_all_methods_and_keeps_what_it_made(tmp_path, monkeypatch):
