@@ -58,7 +58,7 @@ leaks: $(READY)
 
 # Whether the tests notice mutants of the modules that everything rests on; goes on with tests/results/mutation.csv.
 # MUTANTS of each module, all of them if it is empty.
-MUTANTS ?= 60
+MUTANTS ?= 80
 mutation: export OMP_NUM_THREADS = 1
 mutation: $(READY)
 	$(PY) -m tests.mutation $(addprefix --sample ,$(MUTANTS))
