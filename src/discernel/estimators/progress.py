@@ -30,7 +30,10 @@ def tracked(epochs: Iterable[EpochRecord], label: str, total: int | None) -> Ite
 @contextmanager
 def spinning(label: str, shown: bool = True, **where: Any) -> Iterator[None]:
     """Show, if it is to be shown, that something goes on whose end is not known, and for how long it has."""
-    with Progress(SpinnerColumn(), "{task.description}", TimeElapsedColumn(), disable=not shown, **where) as progress:
+    if not shown:  # rich's own switch prints an empty line in some versions
+        yield
+        return
+    with Progress(SpinnerColumn(), "{task.description}", TimeElapsedColumn(), **where) as progress:
         progress.add_task(label, total=None)
         yield
 
