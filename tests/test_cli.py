@@ -250,6 +250,7 @@ def test_the_command_is_told_as_it_was_typed(monkeypatch):
 
 @pytest.mark.skipif(os.name == "nt", reason="signals")
 def test_ctrl_c_keeps_the_state_and_resume_goes_on(folder):
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background is born deaf to it
     arguments = ["fit", "train.csv", "-t", "target", "-J", "10", "--epochs", "100000"]
     process = subprocess.Popen(
         [sys.executable, "-m", "discernel", *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
