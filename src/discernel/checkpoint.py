@@ -3,7 +3,8 @@
 import json
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -30,23 +31,37 @@ def write(path: str | os.PathLike, kind: str, arrays: Mapping[str, Tensor], meta
 
 def write_bytes(path: str | os.PathLike, content: bytes) -> None:
     """Replace the file at `path` by `content` in one step that survives a crash."""
+    with whole(path) as temporary, open(temporary, "xb") as file:
+        file.write(content)
+
+
+@contextmanager
+def whole(path: str | os.PathLike) -> Iterator[Path]:
+    """Yield where to write a file, which gets its name, in one step that survives a crash, when it is whole.
+
+    If nothing is written there, what is at `path` stays.
+    """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.tmp")  # a fixed name: what a crash leaves is removed
-    temporary.unlink(missing_ok=True)
+    temporary.unlink(missing_ok=True)  # also a link that someone else has put there
     try:
-        with open(temporary, "xb") as file:  # never through a link that someone else has put there
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        yield temporary
+        if not temporary.exists():
+            return
+        _flush(temporary)
         os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
     finally:
-        os.close(directory)
+        temporary.unlink(missing_ok=True)
+    _flush(path.parent)
+
+
+def _flush(path: Path) -> None:
+    """Have the system write a file, or the names of a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def read(path: str | os.PathLike, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -143,12 +143,14 @@ def writer(out: Path | None) -> Iterator[Callable[[Any], None]]:
     import pyarrow as pa
     from pyarrow import csv, parquet
 
+    from discernel.checkpoint import whole
+
     if out is not None and out.suffix not in (".csv", ".parquet"):
         raise ValueError(f"--out must end in .csv or .parquet, got {str(out)!r}")
     is_parquet = out is not None and out.suffix == ".parquet"
     sink: Any = None
 
-    with whole(out) as path:
+    with nullcontext() if out is None else whole(out) as path:
 
         def write(table: pa.Table) -> None:
             nonlocal sink
@@ -162,21 +164,6 @@ def writer(out: Path | None) -> Iterator[Callable[[Any], None]]:
         finally:
             if sink is not None:
                 sink.close()
-
-
-@contextmanager
-def whole(out: Path | None) -> Iterator[Path | None]:
-    """Yield where to write a file that gets its name when it is whole."""
-    if out is None:
-        yield None
-        return
-    temporary = out.with_name(f".{out.name}.tmp")
-    try:
-        yield temporary
-        if temporary.exists():
-            temporary.replace(out)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def no_formulas(table: Any) -> Any:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from discernel.feature_maps import FeatureMap
@@ -28,12 +29,13 @@ def tracked(epochs: Iterable[EpochRecord], label: str, total: int | None) -> Ite
 
 
 @contextmanager
-def spinning(label: str, shown: bool = True, **where: Any) -> Iterator[None]:
+def spinning(label: str, shown: bool, console: Console | None = None, transient: bool = False) -> Iterator[None]:
     """Show, if it is to be shown, that something goes on whose end is not known, and for how long it has."""
     if not shown:  # rich's own switch prints an empty line in some versions
         yield
         return
-    with Progress(SpinnerColumn(), "{task.description}", TimeElapsedColumn(), **where) as progress:
+    columns = SpinnerColumn(), "{task.description}", TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=transient) as progress:
         progress.add_task(label, total=None)
         yield
 
