@@ -15,7 +15,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from discernel import DI, RBF, ArraySource, Nystroem, RandomFourier, Targets, Trainer, choose_landmarks
-from discernel.training import moments_over
+from discernel.run import moments_over
 from experiments.datasets import load
 
 GAMMA = {"digits": 0.1, "letter": 4.0, "mnist": 0.02, "covtype": 10.0}

@@ -1,6 +1,6 @@
 """Mutation check: whether the tests of a module notice when one thing in it is wrong.
 
-    python -m tests.mutation                     # all mutants of linalg, moments, criteria and training
+    python -m tests.mutation                     # all mutants of linalg, moments, criteria, run and training
     python -m tests.mutation --sample 50 linalg  # fifty of each module, drawn at random, always the same
 
 A mutant is the module with one operator, number, flag, text, argument or statement changed. The tests are collected
@@ -44,7 +44,8 @@ TESTS = {
     "linalg": ["linalg", "moments", "criteria"],
     "moments": ["moments", "criteria"],
     "criteria": ["criteria", "privacy", "checkpoint", "training"],
-    "training": ["training", "interrupts", "checkpoint", "bad_input"],
+    "run": ["training", "interrupts", "checkpoint", "bad_input"],
+    "training": ["training", "checkpoint", "bad_input"],
 }
 PRELOADED = "ignore::pytest.PytestAssertRewriteWarning"
 LEFT_OUT = "not process and not 1500-1 and not digits and not targets_can_be"  # and tests that are slow

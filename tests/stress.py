@@ -25,8 +25,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from discernel import DI, RBF, ArraySource, Nystroem, TableSource, Targets, Trainer, tables, training
+from discernel import DI, RBF, ArraySource, Nystroem, TableSource, Targets, Trainer, tables
 from discernel import checkpoint as files
+from discernel import run as loop
 from discernel.cli import main as command_line
 
 RESULTS = Path(__file__).parent / "results" / "stress.json"
@@ -92,7 +93,7 @@ RESULT = {"arrays": "done", "parquet": "done", "command": "model.safetensors"}
 def work(job, folder, ready):
     """Do a job, once signals are heard; what becomes of it is said by the exit code."""
     torch.set_num_threads(1)
-    training.SAVE_SECONDS = 0.0
+    loop.SAVE_SECONDS = 0.0
     sys.stdout = sys.stderr = open(folder.parent / "log", "a")  # noqa: SIM115
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)

@@ -20,6 +20,7 @@ FLOORS = (
     {"distributed"},
     {"preprocessing"},
     {"tables"},
+    {"run"},
     {"training"},
     {"estimators", "two_sample"},
     {"export", "plots", "evaluation"},

@@ -62,7 +62,7 @@ class PowerCut(Exception):
 @both_schedules
 @pytest.mark.parametrize("steps", [1, 6, 12, 14])
 def test_a_run_cut_off_within_an_epoch_is_resumed_to_the_bit(tmp_path, monkeypatch, criterion, schedule, steps):
-    monkeypatch.setattr(training, "SAVE_SECONDS", 0)
+    monkeypatch.setattr("discernel.run.SAVE_SECONDS", 0)
     feature_map, left = nystroem(), [steps]
 
     def basis(x):
@@ -256,7 +256,7 @@ def test_a_run_saves_within_an_epoch_only_when_a_minute_is_over(tmp_path, monkey
             now[0] += 25.0
             return super().forward(*tensors)
 
-    monkeypatch.setattr(training.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr("discernel.run.time.perf_counter", lambda: now[0])
     monkeypatch.setattr(files, "write", record)
     list(start(nystroem(), Slow(), tmp_path / "run", max_epochs=2))
     assert written == [3, 4, 7, 8]  # after the third step of 25 seconds, and after each epoch of four

@@ -16,7 +16,8 @@ from discernel import (
     Trainer,
 )
 from discernel.estimators.cost import Cost, bytes_of_training, seconds_of_training
-from discernel.training import EpochRecord, Plan
+from discernel.run import EpochRecord
+from discernel.training import Plan
 
 RNG = np.random.default_rng(0)
 X = RNG.random((300, 4), dtype=np.float32)

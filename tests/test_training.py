@@ -26,12 +26,11 @@ from discernel import (
     Targets,
     Trainer,
     moments_over,
-    training,
 )
 from discernel.checkpoint import FileError
 from discernel.data import Shard
 from discernel.linalg import threads_for
-from discernel.training import cosine
+from discernel.run import cosine
 from tests.ranks import together
 
 N, J, GAMMA = 300, 12, 0.05
@@ -541,7 +540,7 @@ def test_a_batch_in_parts_has_the_value_and_the_gradients_of_the_batch(kind, cri
     start = Nystroem(x[:10], RBF(1.0)) if kind == "nystroem" else RandomFourier.sample(RBF(1.0), 3, 10, dtype=x.dtype)
     maps = []
     for numbers in (2**27, 10 * 32, 10 * 45):
-        monkeypatch.setattr(training, "AT_ONCE", numbers)
+        monkeypatch.setattr("discernel.run.AT_ONCE", numbers)
         maps.append(copy.deepcopy(start))
         maps[-1].history = list(Trainer(3, batch_size=90).epochs(maps[-1], copy.deepcopy(criterion), source, seed=0))
     whole, *others = maps
@@ -553,7 +552,7 @@ def test_a_batch_in_parts_has_the_value_and_the_gradients_of_the_batch(kind, cri
 
 
 def test_a_criterion_that_needs_the_whole_batch_says_so(monkeypatch):
-    monkeypatch.setattr(training, "AT_ONCE", 10)
+    monkeypatch.setattr("discernel.run.AT_ONCE", 10)
     x = torch.rand(40, 2)
     source = ArraySource(x, Targets.classes(x[:, 0] > 0.5))
     with pytest.raises(NotImplementedError, match="lower batch_size"):
@@ -580,7 +579,7 @@ def of_ranks(ranks, source, criterion, checkpoint=None, **settings):
 @pytest.mark.parametrize("weight", [None, torch.arange(N).double() % 3], ids=["plain", "weighted"])
 @pytest.mark.parametrize("at_once", [2**27, J * 20], ids=["whole", "in parts"])
 def test_ranks_train_what_one_does(criterion, weight, at_once, monkeypatch):
-    monkeypatch.setattr(training, "AT_ONCE", at_once)
+    monkeypatch.setattr("discernel.run.AT_ONCE", at_once)
     source = digits(weight=weight)
     ((alone, history),) = of_ranks(1, source, criterion)
     several = of_ranks(3, source, criterion)
@@ -593,7 +592,7 @@ def test_ranks_train_what_one_does(criterion, weight, at_once, monkeypatch):
 @pytest.mark.parametrize("fits", [True, False])
 def test_a_batch_is_taken_in_parts_only_where_the_share_of_a_rank_is_too_large(fits, monkeypatch):
     """What PrivacyDI needs is the whole batch; a rank has 37 or 38 of its 75 rows."""
-    monkeypatch.setattr(training, "AT_ONCE", J * (38 if fits else 37))
+    monkeypatch.setattr("discernel.run.AT_ONCE", J * (38 if fits else 37))
     if fits:
         assert len(of_ranks(2, digits(), lambda: PrivacyDI(5))) == 2
     else:

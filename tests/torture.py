@@ -12,7 +12,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from discernel import DiscernelClassifier, DiscernelRegressor, LearnedFastfood, LearnedFourier, LearnedNystroem, Trainer
-from discernel.training import DivergenceWarning
+from discernel.run import DivergenceWarning
 
 RESULTS = Path(__file__).parent / "results" / "torture.json"
 COLUMNS = {

@@ -32,6 +32,7 @@ MODULES = {
     "tables": [],
     "preprocessing": [],
     "training": [],
+    "run": [],
     "moments": [],
 }
 

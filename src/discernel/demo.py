@@ -14,8 +14,9 @@ from sklearn.svm import SVC
 
 from discernel.data import ArraySource
 from discernel.estimators import DiscernelClassifier, LearnedFourier, LearnedNystroem, save
+from discernel.run import moments_over
 from discernel.targets import Targets
-from discernel.training import Trainer, moments_over
+from discernel.training import Trainer
 
 N_COMPONENTS = 20
 GAMMA = 0.1  # of features in [0, 1]; close to 1/(d·Var X)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from discernel.training import EpochRecord
+from discernel.run import EpochRecord
 
 CLASSES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c564b", "#595959", "#b3a100", "#000000")
 MARKERS = ("o", "^", "s", "D", "v", "P", "X")  # for more classes than colours

@@ -25,7 +25,8 @@ from discernel.landmarks import choose_landmarks
 from discernel.moments import Moments, Ridge
 from discernel.preprocessing import Preprocessing
 from discernel.profiled import Profiled
+from discernel.run import DivergenceWarning, EpochRecord, moments_over
 from discernel.tables import TableSource
 from discernel.targets import Targets
-from discernel.training import DivergenceWarning, EpochRecord, Trainer, moments_over
+from discernel.training import Trainer
 from discernel.two_sample import TwoSampleTest, two_sample_test

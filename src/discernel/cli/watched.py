@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 from discernel.cli.common import bar
-from discernel.training import EpochRecord, Trainer
+from discernel.run import EpochRecord
+from discernel.training import Trainer
 
 
 class Watched(Trainer):

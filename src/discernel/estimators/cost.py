@@ -4,7 +4,8 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from discernel.training import EpochRecord, Plan
+from discernel.run import EpochRecord
+from discernel.training import Plan
 
 PILOT_STEPS = 6  # that are timed
 PILOT_ROWS = 2000  # that a head is timed on, or those of a mini-batch if they are more

@@ -27,8 +27,8 @@ from discernel.estimators.gamma import gamma_of, kernel_from_data
 from discernel.estimators.inputs import ROWS, TRAINING_ROWS, chunks, dense, encode, make_source, sample, weights
 from discernel.feature_maps import FeatureMap, ModuleMap, Nystroem
 from discernel.landmarks import INITS, choose_landmarks, distinct_rows
+from discernel.run import moments_over
 from discernel.targets import SCALINGS, Targets
-from discernel.training import moments_over
 
 EXACT_ROWS = 5000  # as many rows may all be landmarks: kernel matrix, scatter and their factors then take some 1.5 GB
 GAMMA_RULES = ("scale", "median", "cv")

@@ -25,8 +25,9 @@ from discernel.estimators.progress import Follow, tracked
 from discernel.estimators.sources import adopt, forget, training_targets, validated, weight_of
 from discernel.feature_maps import FeatureMap
 from discernel.profiled import Profiled
+from discernel.run import moments_over
 from discernel.targets import Targets
-from discernel.training import Plan, Trainer, moments_over
+from discernel.training import Plan, Trainer
 
 CRITERIA = ("di", "ls", "ce", "profiled_ce", "profiled_svm")
 

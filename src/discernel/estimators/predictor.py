@@ -26,8 +26,9 @@ from discernel.estimators.stream import Stream, next_trainer
 from discernel.estimators.transformers import LearnedFastfood, LearnedFourier, LearnedNystroem
 from discernel.feature_maps import FeatureMap
 from discernel.heads import HESSIANS, LinearModel
+from discernel.run import EpochRecord, moments_over
 from discernel.targets import Targets
-from discernel.training import EpochRecord, Trainer, moments_over
+from discernel.training import Trainer
 
 KINDS: dict[str, Any] = {"nystroem": LearnedNystroem, "fourier": LearnedFourier, "fastfood": LearnedFastfood}
 CACHE_BYTES = 2**31  # features kept for the passes of an iterative head; above that they are computed anew

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from discernel.feature_maps import FeatureMap
-from discernel.training import EpochRecord
+from discernel.run import EpochRecord
 
 Follow = Callable[[Iterable[EpochRecord], FeatureMap], Iterable[EpochRecord]]
 

@@ -26,7 +26,8 @@ from discernel.feature_maps import Fastfood, FeatureMap, ModuleMap, Nystroem, Ra
 from discernel.heads import LinearModel
 from discernel.kernels import KERNELS, Kernel
 from discernel.preprocessing import Preprocessing
-from discernel.training import EpochRecord, Trainer
+from discernel.run import EpochRecord
+from discernel.training import Trainer
 
 ESTIMATORS: dict[str, Any] = {
     cls.__name__: cls

@@ -1,0 +1,344 @@
+"""A training run: the loop of the paper's Algorithms 1 and 2, for any feature map and criterion, and its checkpoint."""
+
+import copy
+import dataclasses
+import math
+import os
+import time
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial, reduce
+from operator import add
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from discernel import checkpoint as files
+from discernel import checks
+from discernel.criteria import Criterion
+from discernel.data import Batch, Source
+from discernel.distributed import sharded
+from discernel.feature_maps import FeatureMap, rms
+from discernel.interrupts import held_back
+from discernel.linalg import threads_for
+from discernel.moments import Moments
+
+SAVE_SECONDS = 60.0
+AT_ONCE = 2**27  # numbers of the basis; a mini-batch with more is taken in parts
+PROBE = 64  # rows by which a collapse of the features is noticed
+_PROGRESS = ("epoch", "step", "total", "best_at_decay", "stopped")
+
+
+class _Diverged(Exception):
+    """The run has become numerically meaningless; the message says how."""
+
+
+class DivergenceWarning(UserWarning):
+    """Training became numerically meaningless and was rolled back to the last good state."""
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """What is known after an epoch."""
+
+    epoch: int  # from 1
+    criterion: float  # the mean over the mini-batches, μ in the paper's algorithms
+    learning_rate: float  # of the last step
+    seconds: float  # of this epoch
+    samples_per_second: float
+    validation_score: float | None = None
+
+
+_RECORD = EpochRecord(0, 0.0, 0.0, 0.0, 0.0)
+
+
+class Run:
+    """A training run: the loop, and everything that a checkpoint has to hold."""
+
+    path: Any  # of the checkpoint, or None
+
+    def __init__(self, settings, feature_map, criterion, source, seed, path):
+        checks.instance("feature_map", feature_map, FeatureMap)
+        checks.instance("criterion", criterion, Criterion)
+        checks.instance("source", source, Source)
+        if path is not None and not Path(path).absolute().parent.is_dir():
+            raise FileNotFoundError(
+                f"the checkpoint's directory {str(Path(path).parent)!r} is not there: make it first"
+            )
+        source = sharded(source)
+        criterion.total, criterion.ranks = source.total, source.ranks
+        self.settings, self.map, self.criterion, self.source, self.path = settings, feature_map, criterion, source, path
+        self.generator = torch.Generator().manual_seed(checks.integer("seed", seed))
+        batch = source.rows(slice(0, PROBE))
+        for name, parameter in feature_map.named_parameters():
+            if parameter.dtype != batch.x.dtype:
+                raise TypeError(f"the data are {batch.x.dtype}, but the feature map's {name} is {parameter.dtype}")
+        if not any(parameter.requires_grad for parameter in feature_map.parameters()):
+            raise ValueError("the feature map has no trainable parameters")
+        self.probe = batch.x
+        with torch.no_grad():
+            basis = feature_map.basis(self.probe)
+            checks.matrix("the feature map's output", basis, rows=len(batch.x), advice=checks.RESCALE)
+        self.varied = _varies(basis)
+        criterion.prepare(basis, batch.targets)
+        self.size, self.steps, self.max_epochs = settings.plan(len(source), basis.shape[1], criterion)
+        self.at_once = max(1, AT_ONCE // basis.shape[1])
+        self.work = self.size * basis.shape[1] * (basis.shape[1] + batch.x[0].numel())
+        self.optimizer = torch.optim.Adam(self._groups(), maximize=criterion.higher_is_better, fused=True)
+        self.plateau = self._plateau()
+        self.order = self.generator.get_state()  # from which the present epoch draws its mini-batches
+        self.epoch = 0  # epochs completed
+        self.step = 0  # steps done in the present one
+        self.total = 0.0  # the sum of their criterion values
+        self.best_at_decay: float | None = None
+        self.stopped = False
+        self.history: list[EpochRecord] = []
+        self.identity = {
+            "settings": asdict(settings),
+            "feature map": _describe(feature_map),
+            "criterion": _describe(criterion),
+            "seed": int(seed),
+            "data": f"{len(source)} rows with checksum {source.fingerprint()}",
+        }
+        if path is not None and os.path.exists(path):
+            self._load()
+        done = torch.tensor(self.epoch * self.steps + self.step)
+        if source.total(done) != source.ranks * done:
+            raise files.FileError(f"the processes have different checkpoints: {path} must be one file for all of them")
+
+    def _groups(self) -> list[dict]:
+        """One group a parameter: its learning rate, and Adam's epsilon, in units of its own size."""
+        parameters = {f"map.{name}": p for name, p in self.map.named_parameters() if p.requires_grad}
+        scales = {f"map.{name}": scale for name, scale in self.map.scales().items()}
+        for name, p in self.criterion.named_parameters():
+            parameters[f"criterion.{name}"], scales[f"criterion.{name}"] = p, rms(p)
+        units = {name: scales[name] if self.settings.relative else 1.0 for name in parameters}
+        rates = {name: self.settings.learning_rate * unit for name, unit in units.items()}
+        return [
+            {"params": [p], "lr": rates[name], "initial_lr": rates[name], "eps": 1e-8 / units[name]}
+            for name, p in parameters.items()
+        ]
+
+    def _plateau(self) -> ReduceLROnPlateau | None:
+        if self.settings.schedule != "plateau":
+            return None
+        mode = "max" if self.criterion.higher_is_better else "min"
+        return ReduceLROnPlateau(self.optimizer, mode, 0.1, self.settings.patience - 1, self.settings.tol, eps=0)
+
+    def epochs(self, validation) -> Iterator[EpochRecord]:
+        """Yield a record after each epoch, those of a checkpoint first."""
+        yield from self.history
+        while self.epoch < self.max_epochs and not self.stopped:
+            good = self._state()
+            try:
+                with threads_for(self.work):
+                    record = self._epoch()
+            except (_Diverged, FloatingPointError) as problem:
+                self._restore(*good)
+                warnings.warn(
+                    f"training diverged in epoch {self.epoch + 1}: {problem}. The map is back in its state before that "
+                    f"epoch; lower learning_rate (now {self.settings.learning_rate:g}) or raise rho",
+                    DivergenceWarning,
+                )
+                return
+            if validation is not None:
+                record = dataclasses.replace(record, validation_score=float(validation(self.map)))
+            self.history.append(record)
+            if self.path is not None:
+                self._save()
+            yield record
+
+    def _epoch(self) -> EpochRecord:
+        started, first = time.perf_counter(), self.step
+        saved = started
+        if self.step == 0:
+            with torch.no_grad():
+                self.criterion.refresh(lambda: moments_over(self.source, self.map), self.map.gram())
+        with held_back(self.path is not None and self.source.ranks == 1) as held:
+            for batch in self.source.batches(self.size, self.generator, skip=self.step):
+                self._update(batch)
+                if held.waiting or (self.path is not None and time.perf_counter() - saved > SAVE_SECONDS):
+                    self._save()
+                    saved = time.perf_counter()
+                    held.let_go()
+            if held.waiting:
+                self._save()
+        seconds = time.perf_counter() - started
+        mean, learning_rate = self.total / self.steps, self._learning_rate()
+        self._check(mean)
+        self.order = self.generator.get_state()
+        self.epoch, self.step, self.total = self.epoch + 1, 0, 0.0
+        if self.plateau is not None:
+            self._watch(self.plateau, mean)
+        return EpochRecord(self.epoch, mean, learning_rate, seconds, (self.steps - first) * self.size / seconds)
+
+    def _update(self, batch) -> None:
+        if self.plateau is None:
+            factor = cosine(self.epoch * self.steps + self.step, self.max_epochs * self.steps, self.settings.warmup)
+            for group in self.optimizer.param_groups:
+                group["lr"] = group["initial_lr"] * factor
+        self.optimizer.zero_grad()
+        value = self._complete(self._backward(batch))
+        self.optimizer.step()
+        self.step += 1
+        self.total += value.item()
+        if not math.isfinite(self.total):
+            raise _Diverged(f"the criterion became {value.item()} at step {self.step}")
+
+    def _backward(self, batch: Batch) -> Tensor:
+        """Return this process's share of the criterion of a mini-batch, having added up its gradients."""
+        criterion, parts = self.criterion, [batch]
+        if self.size > self.at_once * self.source.ranks:
+            parts = batch.split(self.at_once)
+            weight = (
+                batch.targets.new_tensor(len(batch.x)) if batch.sample_weight is None else batch.sample_weight.sum()
+            )
+            with torch.no_grad():
+                moments = partial(_moments, parts, self.map, self.source)
+                criterion = criterion.of_parts(len(parts), self.source.total(weight), moments, self.map.gram())
+        values = []
+        for part in parts:
+            value = criterion(self.map.basis(part.x), part.targets, self.map.gram(), part.sample_weight)
+            value.backward()
+            values.append(value.detach())
+        return torch.stack(values).sum()
+
+    def _complete(self, value: Tensor) -> Tensor:
+        """Return the criterion of the whole batch, having made the gradients those of the whole batch too."""
+        if self.source.ranks == 1:
+            return value
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        parts = [value.flatten(), *(p.grad.flatten() for p in parameters)]
+        value, *gradients = self.source.total(torch.cat(parts)).split([len(part) for part in parts])
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad.copy_(gradient.view_as(parameter))
+        return value
+
+    def _check(self, mean: float) -> None:
+        for name, parameter in self.map.named_parameters():
+            if not bool(torch.isfinite(parameter).all()):
+                raise _Diverged(f"the parameter {name} holds NaN or infinite values")
+        with torch.no_grad():
+            if self.varied and not _varies(self.map.basis(self.probe)):
+                raise _Diverged("the features have become constant, as if all parameters had left the data")
+        if self.history:
+            first = self.history[0].criterion
+            if mean < first / 10 if self.criterion.higher_is_better else mean > 10 * first:
+                raise _Diverged(f"the epoch mean of the criterion went from {first:g} at first to {mean:g}")
+
+    def _watch(self, plateau: ReduceLROnPlateau, mean: float) -> None:
+        """Decay the learning rate if the mean has saturated; stop if it has not improved since the last decay."""
+        before = self._learning_rate()
+        plateau.step(mean)
+        if self._learning_rate() != before:
+            self.stopped = self.best_at_decay == plateau.best
+            self.best_at_decay = plateau.best
+
+    def _learning_rate(self) -> float:
+        group = self.optimizer.param_groups[0]
+        return self.settings.learning_rate * group["lr"] / group["initial_lr"]
+
+    def _state(self) -> tuple[dict, dict]:
+        """Return the arrays and the JSON of the run as it now is."""
+        optimizer = self.optimizer.state_dict()
+        arrays = files.flatten("map", self.map.state_dict()) | files.flatten("criterion", self.criterion.state_dict())
+        arrays |= files.flatten("optimizer", optimizer["state"]) | {"order": self.order}
+        meta = {
+            "identity": self.identity,
+            "groups": optimizer["param_groups"],
+            "plateau": None if self.plateau is None else self.plateau.state_dict(),
+            "progress": {name: getattr(self, name) for name in _PROGRESS},
+            "history": [asdict(record) for record in self.history],
+        }
+        return {name: array.clone() for name, array in arrays.items()}, copy.deepcopy(meta)
+
+    def _restore(self, arrays: dict, meta: dict) -> None:
+        self.map.load_state_dict(files.branch("map", arrays))
+        self.criterion.load_state_dict(files.branch("criterion", arrays))
+        state: dict[int, dict] = {}
+        for name, array in files.branch("optimizer", arrays).items():
+            index, key = name.split(".")
+            state.setdefault(int(index), {})[key] = array
+        self.optimizer.load_state_dict({"state": state, "param_groups": meta["groups"]})
+        if self.plateau is not None:
+            self.plateau.load_state_dict(meta["plateau"])
+        self.order = arrays["order"]
+        self.generator.set_state(self.order)
+        for name in _PROGRESS:
+            setattr(self, name, meta["progress"][name])
+        self.history = [EpochRecord(**record) for record in meta["history"]]
+
+    def _save(self) -> None:
+        if self.source.rank > 0:  # all processes are in the same state
+            return
+        files.write(self.path, "checkpoint", *self._state())
+
+    def _load(self) -> None:
+        arrays, meta = files.read(self.path, "checkpoint")
+        identity = meta.get("identity")
+        identity = _flat(identity if isinstance(identity, dict) else {})
+        for name, here in _flat(self.identity).items():
+            if identity.get(name) != here:
+                raise files.FileError(
+                    f"{self.path} is the checkpoint of another run: its {name} is {identity.get(name)!r}, here it is "
+                    f"{here!r}; give another checkpoint path, or delete the file to start afresh"
+                )
+        before = self._state()
+        try:
+            history = [asdict(_RECORD)] * min(meta["progress"]["epoch"], self.max_epochs)
+            files.check_alike(meta, before[1] | {"identity": meta["identity"], "history": history})
+            self._restore(arrays, meta)
+            if not 0 <= self.step <= self.steps or self.epoch > self.max_epochs:
+                raise ValueError(f"step {self.step} of epoch {self.epoch} is none of this run")
+        except Exception as error:  # whatever is wrong, it is wrong with the file
+            self._restore(*before)
+            raise files.FileError(f"{self.path} is damaged: {error!r}") from error
+
+
+def _flat(identity: dict) -> dict:
+    """Return what a run is known by, with each of its settings by its own name."""
+    settings = identity.get("settings")
+    return (settings if isinstance(settings, dict) else {}) | {k: v for k, v in identity.items() if k != "settings"}
+
+
+def cosine(step: int, steps: int, warmup: float) -> float:
+    """Return the factor of the learning rate: a linear warm-up over a share of the steps, half a cosine to zero."""
+    return min(1.0, (step + 1) / (warmup * steps + 1)) * 0.5 * (1 + math.cos(math.pi * step / steps))
+
+
+def moments_over(source: Source, feature_map: FeatureMap) -> Moments:
+    """Return the moments of a map's basis and the targets over all rows of a source, in one pass of bounded memory.
+
+    Examples
+    --------
+    >>> from discernel import ArraySource, ModuleMap, Targets
+    >>> x = torch.tensor([[0.0], [1.0], [2.0], [3.0]])
+    >>> moments = moments_over(ArraySource(x, Targets.values(x[:, 0].numpy())), ModuleMap(torch.nn.Identity()))
+    >>> moments.mse(moments.ridge(1e-9))
+    0.0
+    """
+    with torch.no_grad():
+        width = feature_map.basis(source.rows(slice(0, 1)).x).shape[1]
+        return _moments(source.batches(max(256, 2**22 // width)), feature_map, source)
+
+
+def _moments(batches: Iterable[Batch], feature_map: FeatureMap, source: Source) -> Moments:
+    here = reduce(add, (Moments.of(feature_map.basis(b.x), b.targets, b.sample_weight) for b in batches))
+    return here if source.ranks == 1 else here.reduce(source.total)
+
+
+def _varies(basis: Tensor) -> bool:
+    return bool((basis != basis[0]).any())
+
+
+def _describe(module: torch.nn.Module) -> str:
+    """Say what a module is made of: its parts with their plain attributes, and the shapes of its parameters."""
+    parts = [f"{name} {tuple(p.shape)}" for name, p in module.named_parameters()]
+    for name, part in module.named_modules():
+        plain = {k: v for k, v in vars(part).items() if isinstance(v, bool | int | float | str) and k != "training"}
+        parts.append(f"{name} {type(part).__name__} {plain}")
+    return "; ".join(parts)
