@@ -2,7 +2,8 @@
 
 Batches of other sizes, growing batches, the average of the last iterates at a constant rate, and L-BFGS on the exact
 gradient of all rows (a quasi-Newton method). All start from the same features and see the same number of rows; the
-training MSE of the ridge regression is of all of them. Large sets are cut. Prints a table, writes it as JSON.
+training MSE of the ridge regression is of all of them. Large sets are cut. Seconds are of the processor. Prints a
+table, writes it as JSON.
 
     python benchmarks/schedules.py
 """
@@ -102,9 +103,9 @@ def main() -> None:
                 start = Nystroem(x[torch.randperm(len(x), generator=generator)[: options.components]], kernel)
             plan = Trainer().plan(len(x), options.components, DI(RHO))
             for way, run in WAYS.items():
-                began = time.perf_counter()
+                began = time.process_time()
                 trained = run(copy.deepcopy(start), source, plan.epochs, plan.rows)
-                seconds = time.perf_counter() - began
+                seconds = time.process_time() - began
                 gram = trained.gram()
                 moments = moments_over(source, trained)
                 mse = moments.mse(moments.ridge(RHO, None if gram is None else gram.detach()))
