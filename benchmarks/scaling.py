@@ -61,7 +61,7 @@ def measure(path: str, n_rows: int, components: int, batch: int) -> dict:
     x = np.memmap(path, dtype=np.float32, mode="r").reshape(-1, N_FEATURES)[:n_rows]
     y = np.concatenate([(part[:, :4] @ np.array([1, -1, 1, -1]) > 0) for part in np.array_split(x, 100)]).astype(int)
     trainer = Trainer(max_epochs=1, batch_size=batch)
-    model = DiscernelClassifier(components, head="ridge", trainer=trainer, random_state=0)
+    model = DiscernelClassifier(components, feature_map="nystroem", head="ridge", trainer=trainer, random_state=0)
     DiscernelClassifier(10, head="ridge", trainer=trainer, random_state=0).fit(x[:2000], y[:2000])  # warms up
     with Watch() as watch:
         began = time.perf_counter()

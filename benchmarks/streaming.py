@@ -118,7 +118,9 @@ def run(kind: str, folder: Path, components: int, epochs: int) -> dict:
     started = time.perf_counter()
     data = source(kind, folder)
     prepared, busy = time.perf_counter(), time.process_time()
-    model = DiscernelClassifier(components, head="ridge", trainer=Trainer(max_epochs=epochs), random_state=0)
+    model = DiscernelClassifier(
+        components, feature_map="nystroem", head="ridge", trainer=Trainer(max_epochs=epochs), random_state=0
+    )
     with Waiting() as waiting:
         model.fit(data)
     done, busy, most = time.perf_counter(), time.process_time() - busy, peak()

@@ -54,7 +54,10 @@ def stream(**options):
 ESTIMATORS = {
     "components zero": (lambda: DiscernelClassifier(0).fit(X, Y), "n_components must be at least 1, got 0"),
     "components a fraction": (lambda: LearnedFourier(2.5).fit(X, Y), "n_components must be a whole number, got 2.5"),
-    "feature map unknown": (lambda: classifier(feature_map="rff").fit(X, Y), "feature_map must be one of 'nystroem'"),
+    "feature map unknown": (
+        lambda: classifier(feature_map="rff").fit(X, Y),
+        "feature_map must be one of 'auto', 'nystroem'",
+    ),
     "feature map a class": (lambda: classifier(feature_map=LearnedFourier).fit(X, Y), "or a learned transformer; got"),
     "head unknown": (lambda: classifier(head="tree").fit(X, Y), "head must be one of 'ridge', 'svm'"),
     "head a regressor": (lambda: classifier(head=LinearRegression()).fit(X, Y), "or a scikit-learn classifier, got"),

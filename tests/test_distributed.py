@@ -38,11 +38,12 @@ from discernel import (
     Trainer,
     load,
     moments_over,
-    training,
+    run,
 )
 from discernel.checkpoint import FileError
 from discernel.data import Shard, View
 from discernel.distributed import agreed, gathered, processes, sharded
+from discernel.estimators import predictor
 
 CRITERIA = {
     "di": DI,
@@ -76,10 +77,10 @@ def trained(kind, criterion, source, **settings):
     return found | {"means": np.array([record.criterion for record in history])}
 
 
-def in_parts(run):
+def in_parts(act):
     """Return what is run with mini-batches of which a process takes few rows at once."""
-    with mock.patch.object(training, "AT_ONCE", 12 * 25):
-        return run()
+    with mock.patch.object(run, "AT_ONCE", 12 * 25):
+        return act()
 
 
 def estimator(model, x, y):
@@ -87,6 +88,12 @@ def estimator(model, x, y):
         warnings.simplefilter("ignore")
         fitted = model.fit(x, y)
     return {"predicted": fitted.predict(x), "weights": fitted.head_.weights.numpy()}
+
+
+def after_trial(act):
+    """Return what is done where the map is chosen by a trial on a hundred rows."""
+    with mock.patch.object(predictor, "TRIAL_ROWS", 100):
+        return act()
 
 
 def cases():
@@ -112,6 +119,9 @@ def cases():
             DiscernelClassifier(8, head=head, trainer=brief, random_state=0), x, y
         )
     found["regressor"] = lambda: estimator(DiscernelRegressor(8, trainer=brief, random_state=0), x[:, :3], x[:, 3])
+    found["chosen map"] = lambda: after_trial(
+        lambda: estimator(DiscernelClassifier(8, trainer=brief, random_state=0), x, y)
+    )
     found["early stopping"] = lambda: estimator(
         DiscernelClassifier(8, early_stopping=True, trainer=brief, random_state=0), x, y
     )
@@ -155,6 +165,8 @@ def of_table(folder, path, ranks=1):
         model = DiscernelClassifier(8, head=head, trainer=trainer, early_stopping=name == "ridge", random_state=0)
         found[name] = model.fit(source).predict_proba(source)
         found[f"{name} score"] = np.array(model.score(source))
+    chosen = after_trial(lambda: DiscernelClassifier(8, trainer=trainer, random_state=0).fit(source))
+    found["chosen map"] = chosen.predict_proba(source)
     values = TableSource(folder / path, "value", **options)
     found["values"] = DiscernelRegressor(8, trainer=trainer, random_state=0).fit(values).predict(values)
     return found

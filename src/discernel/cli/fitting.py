@@ -3,6 +3,7 @@
 import time
 from contextlib import ExitStack
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,6 +34,7 @@ class Task(StrEnum):
 class Map(StrEnum):
     """What is learned."""
 
+    auto = "auto"
     nystroem = "nystroem"
     fourier = "fourier"
 
@@ -71,8 +73,11 @@ def fit(
     ] = Task.auto,
     components: Annotated[int, typer.Option("--components", "-J", help="The number of features to learn.")] = 200,
     map: Annotated[
-        Map, typer.Option(metavar="NAME", help="Landmarks (nystroem) or frequencies (fourier).")
-    ] = Map.nystroem,
+        Map,
+        typer.Option(
+            metavar="NAME", help="Landmarks (nystroem), frequencies (fourier), or auto: the better in a trial."
+        ),
+    ] = Map.auto,
     head: Annotated[
         Head | None, typer.Option(metavar="NAME", help="The model on them: ridge, svm or softmax; else by the task.")
     ] = None,
@@ -176,15 +181,19 @@ def _estimator(source, components, feature_map, head, early_stopping, seed) -> A
 
 def _train(screen, model, source, epochs: int | None, checkpoint: Path) -> None:
     from discernel.cli.watched import Watched
+    from discernel.estimators.predictor import AUTO
     from discernel.estimators.progress import spinning
     from discernel.training import Trainer
 
     trainer = Trainer() if epochs is None else Trainer(max_epochs=epochs)
     with ExitStack() as shown:
-        watched = Watched(**trainer.get_params())
-        head = spinning("Fitting the head", console=screen, shown=screen.is_terminal, transient=True)
-        model.set_params(trainer=watched.watched(screen, checkpoint, lambda: shown.enter_context(head)))
-        model.fit(source)
+        spinner = partial(spinning, console=screen, shown=screen.is_terminal, transient=True)
+        head = spinner("Fitting the head")
+        watched = Watched(**trainer.get_params()).watched(
+            screen, checkpoint, first=shown.close, then=lambda: shown.enter_context(head)
+        )
+        shown.enter_context(spinner("Choosing the map" if model.feature_map == AUTO else "Preparing"))
+        model.set_params(trainer=watched).fit(source)
     for part in (model, model.transformer_):
         part.set_params(trainer=None if epochs is None else trainer)
 
@@ -205,12 +214,15 @@ def _how_to_resume(checkpoint: Path) -> str:
 
 
 def _facts(model, source, out: Path, seconds: float) -> dict[str, Any]:
+    from discernel.estimators.predictor import kind_of
+
     facts: dict[str, Any] = {
         "model": str(out),
         "rows": len(source),
         "columns": {column.name: type(column).__name__.lower() for column in source.preprocessing.columns},
         "features": model.n_features_in_,
         "components": model.transformer_._n_features_out,
+        "map": kind_of(model.transformer_),
         "epochs": model.n_iter_,
         "seconds": round(seconds, 2),
     }
@@ -225,7 +237,8 @@ def _told(facts: dict[str, Any]) -> str:
     classes = f", {len(facts['classes'])} classes" if "classes" in facts else ""
     lines = [
         f"{facts['rows']:,} rows, {len(kinds)} columns ({columns}){classes}",
-        f"{facts['components']} features learned in {facts['epochs']} epochs, {facts['seconds']:.1f} s in all",
+        f"{facts['components']} features ({facts['map']}) learned in {facts['epochs']} epochs,"
+        f" {facts['seconds']:.1f} s in all",
         f"saved {facts['model']}",
     ]
     return "\n".join([*lines, f"saved {facts['report']}"] if "report" in facts else lines)

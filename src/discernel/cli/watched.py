@@ -12,9 +12,11 @@ from discernel.training import Trainer
 class Watched(Trainer):
     """A trainer with a checkpoint and a bar; the records are those of any other."""
 
-    def watched(self, screen: Any, checkpoint: str | os.PathLike, then: Callable[[], object]) -> Self:
-        """Set where to show the bar, where to keep the state and what to do after the last epoch, and return self."""
-        self._screen, self._checkpoint, self._then = screen, checkpoint, then
+    def watched(
+        self, screen: Any, checkpoint: str | os.PathLike, first: Callable[[], object], then: Callable[[], object]
+    ) -> Self:
+        """Set where to show the bar and keep the state, what to do before and after the epochs, and return self."""
+        self._screen, self._checkpoint, self._first, self._then = screen, checkpoint, first, then
         return self
 
     def epochs(
@@ -26,6 +28,7 @@ class Watched(Trainer):
         records = super().epochs(
             feature_map, criterion, source, seed=seed, checkpoint=self._checkpoint, validation=validation
         )
+        self._first()
         try:
             with bar(self._screen, "Training", total, "epochs") as advance:
                 for record in records:

@@ -39,9 +39,11 @@ class DiscernelClassifier(ClassifierMixin, Predictor):
     ----------
     n_components : int
         The number of features, J.
-    feature_map : {"nystroem", "fourier", "fastfood"} or a learned transformer
-        What is learned. A transformer (`LearnedNystroem`, ...) brings its own settings; `n_components`, `gamma`,
-        `rho`, `trainer`, `device` and `verbose` are for the names.
+    feature_map : {"auto", "nystroem", "fourier", "fastfood"} or a learned transformer
+        What is learned. "auto" is "nystroem", unless a trial shows "fourier" to be better: with 10000 rows or more,
+        both are trained on so many of them, 100 features for 20 epochs, and "fourier" is taken if it makes less than
+        95% of the other's errors on a fifth that is held out. A transformer (`LearnedNystroem`, ...) brings its own
+        settings; `n_components`, `gamma`, `rho`, `trainer`, `device` and `verbose` are for the names.
     head : {"svm", "ridge", "softmax"} or a scikit-learn classifier
         The model on the features: linear SVMs with a squared hinge, one class against the rest, as in the paper; least
         squares to the class indicators, exact, from one pass, the quickest; softmax regression; or any classifier.
@@ -114,7 +116,7 @@ class DiscernelClassifier(ClassifierMixin, Predictor):
         self,
         n_components=100,
         *,
-        feature_map="nystroem",
+        feature_map="auto",
         head="svm",
         gamma="learn",
         rho=1e-4,

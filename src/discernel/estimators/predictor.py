@@ -5,7 +5,7 @@ import dataclasses
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -31,8 +31,16 @@ from discernel.targets import Targets
 from discernel.training import Trainer
 
 KINDS: dict[str, Any] = {"nystroem": LearnedNystroem, "fourier": LearnedFourier, "fastfood": LearnedFastfood}
+AUTO, USUAL, RIVAL = "auto", "nystroem", "fourier"  # "auto" decides between the two, by a trial on some of the rows
+TRIAL_ROWS, TRIAL_COMPONENTS, TRIAL_EPOCHS = 10_000, 100, 20
+TRIAL_GAIN = 0.05  # share of the error on held-out rows by which the rival has to be better
 CACHE_BYTES = 2**31  # features kept for the passes of an iterative head; above that they are computed anew
 HEAD_ROWS = 20_000  # that a head other than ridge is fitted on to be scored after an epoch
+
+
+def kind_of(transformer: LearnedMap | None) -> str | None:
+    """Return the name of a transformer's map, if it has one."""
+    return next((name for name, each in KINDS.items() if type(transformer) is each), None)
 
 
 class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -93,6 +101,8 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def estimate(self, X, y=None, sample_weight=None) -> Cost:
         """Return the time and the memory that `fit` would take here; a few steps are timed, nothing is changed.
 
+        Where the map is to be chosen by a trial, that is made too.
+
         Parameters
         ----------
         X, y, sample_weight
@@ -105,15 +115,17 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             epochs); printed, it is a sentence. Early stopping may end the training sooner.
         """
         pilot = clone(self).set_params(verbose=False)
-        rows = pilot._training_rows(X, y, sample_weight)
-        pilot.transformer_ = pilot._next_transformer(pilot._seed())
+        rows, seed = pilot._training_rows(X, y, sample_weight), pilot._seed()
+        began = time.perf_counter()
+        pilot.transformer_ = pilot._next_transformer(seed, pilot._decided(rows, seed))
+        choosing = time.perf_counter() - began
         cost = pilot.transformer_._pilot(pilot._of_map(rows))
         n_rows = len(rows.targets)
         few = rows.spread(max(PILOT_ROWS, cost.plan.rows if cost.plan else 0))
         began = time.perf_counter()
         pilot._fit_head(few)
         per_row = (time.perf_counter() - began) / len(few.targets)
-        seconds = cost.seconds + per_row * n_rows
+        seconds = choosing + cost.seconds + per_row * n_rows
         if cost.plan is not None and self.early_stopping:
             seconds += cost.plan.epochs * per_row * (n_rows if self.head == "ridge" else min(n_rows, HEAD_ROWS))
         return Cost(seconds, max(cost.memory, pilot._head_bytes(rows)), cost.plan)
@@ -248,7 +260,8 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self, rows: Rows, held_out: Rows | None, seed: int, resume: bool, trainer: Trainer | None = None
     ) -> None:
         """Learn the features, until rows that are held out are no longer predicted better."""
-        transformer, before = self._next_transformer(seed), self.history_ if resume else []
+        kind = None if resume else self._decided(rows, seed)
+        transformer, before = self._next_transformer(seed, kind), self.history_ if resume else []
         if resume:
             for name in (name for name in vars(self.transformer_) if name.endswith("_") or name == "_trained"):
                 setattr(transformer, name, getattr(self.transformer_, name))
@@ -263,9 +276,33 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.history_ = [*before, *(dataclasses.replace(r, epoch=r.epoch + len(before)) for r in transformer.history_)]
         self.n_iter_ = len(self.history_)
 
-    def _next_transformer(self, seed: int) -> LearnedMap:
+    def _decided(self, rows: Rows, seed: int) -> str | None:
+        """Return which map to train if that is to be decided here: by a trial, if there are enough rows for one."""
+        if self.feature_map != AUTO:
+            return None
+        if len(rows.targets) < TRIAL_ROWS:
+            return USUAL
+        few, order = rows.spread(TRIAL_ROWS), np.random.default_rng(seed).permutation(TRIAL_ROWS)
+        if isinstance(few.X, Source):  # read them once
+            few = few._replace(X=few.X.features(slice(None)).cpu().numpy())
+        held_out, train = (few.take(np.sort(part)) for part in np.split(order, [TRIAL_ROWS // 5]))
+        trainer = Trainer() if self.trainer is None else Trainer(**self.trainer.get_params())  # it keeps nothing
+        epochs = TRIAL_EPOCHS if isinstance(trainer.max_epochs, str) else min(TRIAL_EPOCHS, trainer.max_epochs)
+        trainer = dataclasses.replace(trainer, max_epochs=epochs)
+        n_components = min(self.n_components, TRIAL_COMPONENTS)
+        errors = {}
+        with spinning("choosing the map", shown=self.verbose):
+            for kind in (USUAL, RIVAL):
+                trial = self._probe().set_params(feature_map=kind, n_components=n_components)
+                trial.set_params(trainer=trainer, verbose=False)
+                trial._fit_map(train, None, seed, resume=False)
+                trial._fit_head(train)
+                errors[kind] = 1 - trial.score(held_out.X, held_out.raw(), held_out.weight)
+        return RIVAL if agreed(int(errors[RIVAL] < (1 - TRIAL_GAIN) * errors[USUAL])) else USUAL
+
+    def _next_transformer(self, seed: int, kind: str | None = None) -> LearnedMap:
         """Return the transformer to be trained; it knows the features."""
-        transformer = self._transformer(seed)
+        transformer = self._transformer(seed, kind)
         for name in ("n_features_in_", "feature_names_in_", "preprocessing_"):
             if hasattr(self, name):
                 setattr(transformer, name, getattr(self, name))
@@ -277,9 +314,7 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _scorer(self, transformer: LearnedMap, rows: Rows, held_out: Rows) -> Callable[[FeatureMap], float]:
         """Return the score on held-out rows of this estimator, as if the training of the map had ended."""
-        few = rows if self.head == "ridge" else rows.spread(HEAD_ROWS)
-        probe = copy.copy(self)
-        probe.__dict__.pop("feature_names_in_", None)  # validated rows are plain arrays
+        few, probe = rows if self.head == "ridge" else rows.spread(HEAD_ROWS), self._probe()
 
         def score(feature_map: FeatureMap) -> float:
             probe.transformer_ = transformer._as_if_done(feature_map)
@@ -287,6 +322,12 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             return probe.score(held_out.X, held_out.raw(), held_out.weight)
 
         return score
+
+    def _probe(self) -> Self:
+        """Return a copy that may be fitted and scored on validated rows, which are plain arrays."""
+        probe = copy.copy(self)
+        probe.__dict__.pop("feature_names_in_", None)
+        return probe
 
     def _split(self, rows: Rows, seed: int) -> tuple[Rows, Rows]:
         """Return the rows to train on and those to hold out, with the same share of each class."""
@@ -301,19 +342,23 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             ) from error
         return rows.take(np.sort(train)), rows.take(np.sort(rest))  # in their order, as files are read
 
-    def _transformer(self, seed: int) -> LearnedMap:
+    def _transformer(self, seed: int, kind: str | None = None) -> LearnedMap:
         if not isinstance(self.feature_map, str):
             if not isinstance(self.feature_map, LearnedMap):
                 name = type(self.feature_map).__name__
-                names = ", ".join(map(repr, KINDS))
+                names = ", ".join(map(repr, (AUTO, *KINDS)))
                 raise TypeError(f"feature_map must be {names} or a learned transformer; got {name}")
             transformer = clone(self.feature_map)
             return transformer if transformer.random_state is not None else transformer.set_params(random_state=seed)
-        kind = KINDS[checks.one_of("feature_map", self.feature_map, KINDS)]
+        if checks.one_of("feature_map", self.feature_map, (AUTO, *KINDS)) != AUTO:
+            kind = self.feature_map
+        elif kind is None:
+            kind = kind_of(getattr(self, "transformer_", None)) or USUAL  # that of the last fit, to go on with it
+        map_class = KINDS[kind]
         learn = isinstance(self.gamma, str) and self.gamma == "learn"
-        gamma = "scale" if learn and kind is not LearnedNystroem else self.gamma
+        gamma = "scale" if learn and map_class is not LearnedNystroem else self.gamma
         settings = {name: getattr(self, name) for name in ("rho", "trainer", "device", "verbose")}
-        return kind(self.n_components, gamma=gamma, random_state=seed, **settings)
+        return map_class(self.n_components, gamma=gamma, random_state=seed, **settings)
 
     def _check_continues(self, transformer: LearnedMap) -> None:
         """Refuse to go on from a map of another kind or size."""

@@ -22,7 +22,7 @@ class DiscernelRegressor(RegressorMixin, Predictor):
     ----------
     n_components : int
         The number of features, J.
-    feature_map : {"nystroem", "fourier", "fastfood"} or a learned transformer
+    feature_map : {"auto", "nystroem", "fourier", "fastfood"} or a learned transformer
         What is learned; see `DiscernelClassifier`.
     head : "ridge" or a scikit-learn regressor
         The model on the features.
@@ -68,7 +68,7 @@ class DiscernelRegressor(RegressorMixin, Predictor):
         self,
         n_components=100,
         *,
-        feature_map="nystroem",
+        feature_map="auto",
         head="ridge",
         gamma="learn",
         rho="auto",
