@@ -157,10 +157,11 @@ def test_automatic_epochs_make_about_900_steps_in_at_most_60_epochs_of_few_rows(
     assert Trainer(batch_size=2).plan(2 * steps, 1, LS()) == (2, steps, epochs)
 
 
-def test_many_rows_are_seen_up_to_100_times():
+def test_many_rows_are_seen_up_to_100_times_for_600_steps():
     assert Trainer(batch_size=5000).plan(9_999, 10, LS()).epochs == 60
     assert Trainer(batch_size=5000).plan(10_000, 10, LS()).epochs == 100
-    assert Trainer(batch_size=1000).plan(10_000, 10, LS()).epochs == 90
+    assert Trainer(batch_size=1250).plan(10_000, 10, LS()).epochs == 75
+    assert Trainer(batch_size=500).plan(10_000, 10, LS()).epochs == 45
 
 
 class Scripted(Criterion):
