@@ -1,8 +1,8 @@
 """Which rule for gamma, and which map, should be the default: test accuracy of each on eight data sets, three seeds.
 
 The head is the default one. Large sets are cut to 10000 training rows. A metric is learned by Nyström maps only. What
-"cv" finds is found with the first seed of the first map, since it takes so long, and given to the others. Seconds are of
-the processor, the mean of the seeds. Prints a table, writes it as JSON.
+"cv" finds with the first seed of the first map is given to the others, since it takes so long. Seconds are of the
+processor, the mean of the seeds. Prints a table, writes it as JSON.
 
     OMP_NUM_THREADS=1 python benchmarks/gamma.py
 """
