@@ -249,7 +249,7 @@ class ArraySource(Source):
 
     def features(self, index) -> Tensor:
         """Return the rows at `index`; a slice is not copied."""
-        return self.x[index]
+        return self.x.index_select(0, index.to(self.x.device)) if isinstance(index, Tensor) else self.x[index]
 
     def _stored(self, index):
         stored = self.x.numpy()[index]

@@ -44,7 +44,7 @@ class Kernel(nn.Module):
         self.check_features(z.shape[1])
         metric, origin = self.metric.to(z.dtype), self.origin(z)
         scaled = (z - origin) * metric
-        return self.formula(scaled if x is z else (x - origin) * metric, scaled)
+        return self.formula(scaled if x is z else (x - origin).mul_(metric), scaled)
 
     def check_features(self, n_features: int) -> None:
         """Refuse data whose number of features is not that of gamma."""
@@ -326,9 +326,12 @@ def _distances(x: Tensor, z: Tensor, origin: Tensor | None = None) -> Iterator[T
         out = torch.addmm(z2, centred, about.T, alpha=-2).add_(x2)
         if x is z:
             out.diagonal(part * size).fill_(math.inf)  # known to be zero
-        if len(rows) and not bool(out.amin() >= rounding * (x2.amax() + z2.amax())):  # also where squares overflow
-            cancelled = ~(out >= rounding * x2 + rounding * z2)
-            for i, j in (pairs.unbind(1) for pairs in cancelled.nonzero().split(max(1, 2**22 // x.shape[1]))):
+        # Also where squares overflow. A row is looked at only if its nearest point may have cancelled.
+        near = (~(out.amin(1) >= rounding * (x2[:, 0] + z2.amax()))).nonzero()[:, 0]
+        if len(near):
+            found = ~(out[near] >= rounding * x2[near] + rounding * z2)
+            for i, j in (pairs.unbind(1) for pairs in found.nonzero().split(max(1, 2**22 // x.shape[1]))):
+                i = near[i]
                 out[i, j] = _no_nan((rows[i] - z[j]).square_().sum(1))
         if x is z:
             out.diagonal(part * size).zero_()

@@ -29,6 +29,7 @@ from discernel.moments import Moments
 
 SAVE_SECONDS = 60.0
 AT_ONCE = 2**27  # numbers of the basis; a mini-batch with more is taken in parts
+PASS = 4096  # rows at a time of a pass over the data: few enough for the cache, many enough for the products
 PROBE = 64  # rows by which a collapse of the features is noticed
 _PROGRESS = ("epoch", "step", "total", "best_at_decay", "stopped")
 
@@ -243,7 +244,7 @@ class Run:
         return self.settings.learning_rate * group["lr"] / group["initial_lr"]
 
     def _state(self) -> tuple[dict, dict]:
-        """Return the arrays and the JSON of the run as it now is."""
+        """Return the arrays and the rest of the run as it now is."""
         optimizer = self.optimizer.state_dict()
         arrays = files.flatten("map", self.map.state_dict()) | files.flatten("criterion", self.criterion.state_dict())
         arrays |= files.flatten("optimizer", optimizer["state"]) | {"order": self.order}
@@ -252,9 +253,9 @@ class Run:
             "groups": optimizer["param_groups"],
             "plateau": None if self.plateau is None else self.plateau.state_dict(),
             "progress": {name: getattr(self, name) for name in _PROGRESS},
-            "history": [asdict(record) for record in self.history],
         }
-        return {name: array.clone() for name, array in arrays.items()}, copy.deepcopy(meta)
+        meta = copy.deepcopy(meta) | {"history": list(self.history)}
+        return {name: array.clone() for name, array in arrays.items()}, meta
 
     def _restore(self, arrays: dict, meta: dict) -> None:
         self.map.load_state_dict(files.branch("map", arrays))
@@ -270,12 +271,13 @@ class Run:
         self.generator.set_state(self.order)
         for name in _PROGRESS:
             setattr(self, name, meta["progress"][name])
-        self.history = [EpochRecord(**record) for record in meta["history"]]
+        self.history = list(meta["history"])
 
     def _save(self) -> None:
         if self.source.rank > 0:  # all processes are in the same state
             return
-        files.write(self.path, "checkpoint", *self._state())
+        arrays, meta = self._state()
+        files.write(self.path, "checkpoint", arrays, meta | {"history": [asdict(record) for record in self.history]})
 
     def _load(self) -> None:
         arrays, meta = files.read(self.path, "checkpoint")
@@ -291,7 +293,7 @@ class Run:
         try:
             history = [asdict(_RECORD)] * min(meta["progress"]["epoch"], self.max_epochs)
             files.check_alike(meta, before[1] | {"identity": meta["identity"], "history": history})
-            self._restore(arrays, meta)
+            self._restore(arrays, meta | {"history": [EpochRecord(**record) for record in meta["history"]]})
             if not 0 <= self.step <= self.steps or self.epoch > self.max_epochs:
                 raise ValueError(f"step {self.step} of epoch {self.epoch} is none of this run")
         except Exception as error:  # whatever is wrong, it is wrong with the file
@@ -323,7 +325,7 @@ def moments_over(source: Source, feature_map: FeatureMap) -> Moments:
     """
     with torch.no_grad():
         width = feature_map.basis(source.rows(slice(0, 1)).x).shape[1]
-        return _moments(source.batches(max(256, 2**22 // width)), feature_map, source)
+        return _moments(source.batches(max(256, min(PASS, 2**22 // width))), feature_map, source)
 
 
 def _moments(batches: Iterable[Batch], feature_map: FeatureMap, source: Source) -> Moments:

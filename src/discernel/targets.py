@@ -121,7 +121,8 @@ class Targets:
     def __getitem__(self, rows) -> Tensor:
         data = self.data[rows]
         if self.kind == "classes":
-            data = torch.nn.functional.one_hot(data.long(), self.n_targets)
+            indicators = torch.zeros(*data.shape, self.n_targets, dtype=self.dtype, device=data.device)
+            data = indicators.scatter_(-1, data.long()[..., None], 1)
         data = data.to(self.dtype)
         return data if self.scale is None else data * self.scale.to(data.dtype)
 
