@@ -2,7 +2,8 @@
 
     python docs/links.py build/docs
 
-Addresses on the network are counted, not asked: `sphinx -b linkcheck docs build/links` does that where there is one.
+Addresses on the network are counted, not asked: `python -m sphinx -b linkcheck docs build/links` does that where there
+is one.
 """
 
 import sys

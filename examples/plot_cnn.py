@@ -37,7 +37,8 @@ def network():
 # A convolutional network by DI alone, then the exact ridge head.
 
 trainer = Trainer(max_epochs=60, batch_size=200)
-model = DiscernelClassifier(feature_map=LearnedFeatures(network(), trainer=trainer, random_state=0))
+features = LearnedFeatures(network(), trainer=trainer, random_state=0)
+model = DiscernelClassifier(feature_map=features, head="ridge")
 print(f"test accuracy: {100 * model.fit(X_train, y_train).score(X_test, y_test):.1f}%")
 
 # %%

@@ -35,7 +35,7 @@ for name, (kind, criterion, style) in methods.items():
     sizes, parameters, accuracies = [16, 32, 64, 128], [], []
     for size in sizes:
         features = kind(size, criterion=criterion, random_state=0)
-        model = DiscernelClassifier(feature_map=features, random_state=0).fit(X_train, y_train)
+        model = DiscernelClassifier(feature_map=features, head="ridge").fit(X_train, y_train)
         parameters.append(sum(p.numel() for p in model.transformer_.feature_map_.parameters()))
         accuracies.append(100 * model.score(X_test, y_test))
     for ax, x in zip(axes, (sizes, parameters), strict=True):

@@ -59,7 +59,9 @@ maps = {
     "kernel network, filters by k-means": LearnedFeatures(KernelLayer(filters), criterion=None),
     "kernel network, filters by DI": LearnedFeatures(KernelLayer(filters), trainer=trainer, random_state=0),
 }
-models = {name: DiscernelClassifier(feature_map=m, rho=0.1).fit(X_train, y_train) for name, m in maps.items()}
+models = {
+    name: DiscernelClassifier(feature_map=m, head="ridge", alpha=0.1).fit(X_train, y_train) for name, m in maps.items()
+}
 scores = {name: 100 * model.score(X_test, y_test) for name, model in models.items()}
 for name, score in scores.items():
     print(f"{name:46} {score:.1f}%")

@@ -17,7 +17,7 @@ def reproduce(
     components: Annotated[str, typer.Option(help="Numbers of features, as 25,50,100; else as planned.")] = "",
     hours: Annotated[float | None, typer.Option(help="Start no fit after so long; 0 only draws and writes.")] = None,
     schedule: Annotated[
-        str, typer.Option(help="paper; patient (a tenth of its tolerance); fast, the default.")
+        str, typer.Option(help="paper; patient (a tenth of its tolerance); fast, the library's own.")
     ] = "paper",
     study: Annotated[str, typer.Option(help="Only these: curves,rho,init,gamma,lines.")] = "",
     criteria: Annotated[str, typer.Option(help="Only these: di,ls,ce, or none for untrained maps.")] = "",
