@@ -5,8 +5,8 @@ Pipeline and grid search
 The estimators are scikit-learn's kind, so what works with those works with these: columns of numbers and of text in a
 ``ColumnTransformer``, missing values through an imputer, and settings chosen by cross-validation, the trainer's too.
 
-**When it helps.** When the table is not numbers yet. From the command line ``discernel fit --missing impute`` treats the
-columns likewise by itself.
+**When it helps.** When the table is not numbers yet. From the command line ``discernel fit --missing impute`` treats
+the columns likewise by itself.
 """
 
 import matplotlib.pyplot as plt
