@@ -1,6 +1,7 @@
 """The importance of input features: closed forms, and what it must not depend on."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
@@ -17,6 +18,7 @@ from discernel import (
     LearnedFourier,
     LearnedNystroem,
     Linear,
+    TableSource,
     Trainer,
     feature_importance,
 )
@@ -78,6 +80,19 @@ def test_every_estimator_has_it(model, dtype):
     assert (shares >= 0).all()
     assert shares[4] == 0  # what does not vary does not matter
     np.testing.assert_allclose(feature_importance(model, sp.csr_array(x), max_rows=50), shares, atol=1e-6)
+
+
+def test_of_a_model_of_a_table_it_is_that_of_its_own_features(tmp_path):
+    frame = pd.DataFrame({"small": X[:, 0], "large": 1000 * X[:, 1], "kind": np.where(X[:, 2] > 4, "a", "b")})
+    frame["y"] = frame.small + frame.large / 1000 + X[:, 3]
+    source = TableSource(frame, "y")
+    model = DiscernelRegressor(5, **SHORT).fit(source)
+    expected = feature_importance(model, source.preprocessing.transform(frame), max_rows=50)
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    for table in (source, frame, tmp_path / "a.csv"):
+        np.testing.assert_array_equal(feature_importance(model, table, max_rows=50), expected)
+    assert len(expected) == len(model.preprocessing_.feature_names)
+    assert expected.min() > 0.01  # whatever the units
 
 
 def test_where_nothing_matters_it_is_zero():

@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 import torch
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from discernel import checks
-from discernel.estimators.inputs import ROWS, as_tensor
+from discernel.data import Source, as_tensor
+from discernel.estimators.sources import validated
 from discernel.heads import LinearModel
 
 
@@ -25,15 +26,16 @@ def feature_importance(estimator: Any, X: Any, max_rows: int = 1000) -> np.ndarr
     ----------
     estimator : an estimator of discernel
         Fitted.
-    X : array, data frame or CSR matrix (n, d)
-        Rows to look at, such as those it was trained on.
+    X : array, data frame, CSR matrix (n, d), source or path
+        Rows to look at, such as those it was trained on: whatever `predict` takes.
     max_rows : int
         At most so many of them, evenly spaced.
 
     Returns
     -------
     ndarray (d,)
-        Shares, of sum one; zeros if nothing matters.
+        Shares, of sum one; zeros if nothing matters. Where the estimator was fitted on a table, the features are those
+        of its preprocessing, `preprocessing_.feature_names`: a column of categories has several.
 
     Examples
     --------
@@ -44,13 +46,19 @@ def feature_importance(estimator: Any, X: Any, max_rows: int = 1000) -> np.ndarr
     array([1., 0., 0.])
     """
     check_is_fitted(estimator)
-    X = validate_data(estimator, X, reset=False, **ROWS)
-    count = min(X.shape[0], checks.positive_int("max_rows", max_rows))
-    rows = X[np.arange(count) * X.shape[0] // count]
-    rows = rows.toarray() if sp.issparse(rows) else rows
+    rows = _spread(validated(estimator, X), checks.positive_int("max_rows", max_rows))
     outputs, dtype = _outputs(estimator)
     size = _mean_square_gradient(outputs, as_tensor(rows).to(dtype)).sqrt().numpy() * rows.std(0, dtype=np.float64)
     return size / (size.sum() or 1.0)
+
+
+def _spread(X: Any, count: int) -> np.ndarray:
+    """Return so many of the rows, evenly spaced, or all if there are fewer."""
+    count = min(X.shape[0], count)
+    index = np.arange(count) * X.shape[0] // count
+    if isinstance(X, Source):
+        return X.features(torch.from_numpy(index)).cpu().numpy()
+    return X[index].toarray() if sp.issparse(X) else X[index]
 
 
 def _mean_square_gradient(outputs: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
