@@ -15,7 +15,7 @@ FLOORS = (
     {"checks", "interrupts"},
     {"linalg", "hadamard"},
     {"kernels", "moments", "targets"},
-    {"criteria", "feature_maps", "landmarks", "heads", "discriminant"},
+    {"bandwidth", "criteria", "feature_maps", "landmarks", "heads", "discriminant"},
     {"checkpoint", "data", "profiled", "columns", "readers", "store"},
     {"distributed"},
     {"preprocessing"},

@@ -34,6 +34,7 @@ from discernel import (
     ArraySource,
     DiscernelClassifier,
     DiscernelRegressor,
+    KernelDCA,
     LearnedFastfood,
     LearnedFeatures,
     LearnedFourier,
@@ -45,8 +46,10 @@ from discernel import (
     Trainer,
     moments_over,
 )
+from discernel.bandwidth import median_gamma
 from discernel.estimators.gamma import gamma_from_data
 from discernel.estimators.learned import LearnedMap
+from discernel.kernels import KERNELS
 
 EPOCHS = 5
 PUBLIC = [getattr(discernel.estimators, name) for name in discernel.estimators.__all__]
@@ -508,6 +511,34 @@ def test_gamma_of_data_that_do_not_vary():
     ones = torch.ones(20, 3)
     for rule in ("scale", "median"):
         assert gamma_from_data(rule, ones, None, None, torch.Generator()) == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("rule", ["scale", "median", "cv"])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_rules_do_not_depend_on_the_units_of_the_data(kernel, rule):
+    model = KernelDCA(kernel=kernel, gamma=rule, random_state=0)
+    information = [model.fit(unit * X, Y).discriminant_information_ for unit in (1.0, 1e-3, 1e4)]
+    assert information == pytest.approx([information[0]] * 3, rel=0.02 if rule == "median" else 1e-6)  # of other pairs
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_learning_starts_from_the_same_kernel_in_all_units(kernel):
+    untrained = LearnedNystroem(5, kernel=kernel, gamma="learn", criterion=None, random_state=0)
+    one, other = (clone(untrained).fit(unit * X, Y).gamma_ for unit in (1.0, 1e4))
+    np.testing.assert_allclose(other * 1e4 ** KERNELS[kernel].power, one)
+
+
+def test_rules_for_the_laplacian_kernel_are_of_its_own_distances():
+    x = torch.tensor([[0.0, 0.0], [3.0, 1.0]])
+    assert median_gamma(x, torch.tensor([0, 1]), power=1) == 1 / 4
+    scale = gamma_from_data("scale", x, None, None, torch.Generator(), "laplacian")
+    assert scale == pytest.approx(1 / (2 * x.std(correction=0).item()))
+
+
+def test_cross_validation_is_of_the_kernel_itself():
+    found = {name: KernelDCA(kernel=name, gamma="cv", random_state=0).fit(X, Y).gamma_ for name in KERNELS}
+    assert found["matern"] == found["cauchy"] == found["rbf"]  # for which gamma means the same
+    assert len(set(found.values())) == 4
 
 
 def test_cross_validated_gamma_prefers_what_separates():

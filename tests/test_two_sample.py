@@ -134,7 +134,16 @@ def test_a_difference_that_only_a_learned_metric_shows():
 def test_the_median_heuristic():
     x = torch.tensor([[0.0], [2.0]])
     assert median_gamma(x) == pytest.approx(0.25)
-    assert median_gamma(torch.zeros(5, 2)) == 1.0
+    assert median_gamma(torch.zeros(5, 2)) == 0.5
+    assert median_gamma(x, kernel="laplacian") == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian", "matern", "cauchy"])
+def test_the_units_do_not_matter(kernel):
+    for x, y in ((X, Y), [rows * (np.arange(len(rows)) < 4)[:, None] for rows in (X, Y)]):  # most of the latter equal
+        scaled = [(unit * x, unit * y) for unit in (1.0, 1e4)]
+        one, other = (two_sample_test(*pair, kernel, learn=False, n_components=50) for pair in scaled)
+        assert other.statistic == pytest.approx(one.statistic, rel=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -19,24 +19,23 @@ from discernel.linalg import chunk_rows
 class Kernel(nn.Module):
     """A positive definite function k(x, z) of the rows of two matrices, differentiable in both.
 
-    The inputs are multiplied by `metric`, a number or one per feature, before the formula is applied; how gamma and
-    the metric belong together is the subclass's (γ = s² for most, so that no constraint is needed in training).
+    The inputs are multiplied by `metric`, a number or one per feature, before the formula is applied. Gamma is a power
+    of it, γ = |s|ᵖ, so that no constraint is needed in training: the square, unless the subclass says otherwise.
     """
+
+    power: ClassVar[int] = 2  # p: γ multiplies what grows as this power of the units of the data
 
     def __init__(self, gamma: float | Sequence[float] | Tensor = 1.0, *, trainable: bool = False):
         super().__init__()
         values = checks.numbers("gamma", gamma)
         if values.ndim > 1 or values.numel() == 0 or not bool((values > 0).all()):
             raise ValueError(f"gamma must be a positive number, or one per feature; got {gamma!r}")
-        self.metric = nn.Parameter(self._to_metric(values.detach().clone()), requires_grad=trainable)
+        self.metric = nn.Parameter(values.detach() ** (1 / self.power), requires_grad=trainable)
 
     @property
     def gamma(self) -> Tensor:
         """Gamma as it now is, a number or one per feature."""
-        return self.metric.detach().square()
-
-    def _to_metric(self, gamma: Tensor) -> Tensor:
-        return gamma.sqrt()
+        return self.metric.detach().abs() ** self.power
 
     def forward(self, x: Tensor, z: Tensor) -> Tensor:
         """Return k(x, z), a matrix with a row for each row of `x` and a column for each row of `z`."""
@@ -185,14 +184,7 @@ class Laplacian(StationaryKernel):
     """
 
     radial = False
-
-    @property
-    def gamma(self) -> Tensor:
-        """Gamma as it now is: here the metric itself, not its square."""
-        return self.metric.detach().abs()
-
-    def _to_metric(self, gamma):
-        return gamma
+    power = 1
 
     def formula(self, x, z):
         """Return exp(−‖x − z‖₁)."""
@@ -258,7 +250,12 @@ def make_kernel(kernel: str | Kernel, gamma: float | Sequence[float] | Tensor = 
     """
     if isinstance(kernel, Kernel):
         return kernel
-    return KERNELS[checks.one_of("kernel", kernel, KERNELS)](gamma, **options)
+    return kernel_named(kernel)(gamma, **options)
+
+
+def kernel_named(name: str) -> type[Kernel]:
+    """Return the class of the kernels of this name."""
+    return KERNELS[checks.one_of("kernel", name, KERNELS)]
 
 
 def _orthogonal_rows(n_rows: int, n_features: int, generator: torch.Generator | None) -> Tensor:

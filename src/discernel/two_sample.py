@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from discernel import checks
+from discernel import bandwidth, checks
 from discernel.criteria import DI, discriminant_information
 from discernel.data import ArraySource
 from discernel.feature_maps import FeatureMap, Nystroem
-from discernel.kernels import Kernel, make_kernel
+from discernel.kernels import Kernel, kernel_named, make_kernel
 from discernel.landmarks import choose_landmarks, distinct_rows
 from discernel.linalg import solve_psd, symmetric_product
 from discernel.moments import regularised
@@ -63,8 +63,8 @@ def two_sample_test(
     X, Y : array or Tensor (n, d) and (m, d)
         The samples. Bring the columns to comparable units first.
     kernel : str or Kernel
-        Of the features. A name starts from the median heuristic, γ = 1/(the median squared distance); a `Kernel` brings
-        its own gamma.
+        Of the features. A name starts from the median heuristic, γ = 1/(the median squared distance), of the Laplacian
+        kernel 1/(the median of ‖x − z‖₁); a `Kernel` brings its own gamma.
     learn : bool
         Learn landmarks, and by name also a bandwidth for each column, on a random half of the rows by maximal DI (of
         which a third is held out to see how long it helps), and test on the other half. Without it all rows are tested
@@ -148,19 +148,18 @@ def _start(
 ) -> Nystroem:
     """Return the map of random landmarks, and by name the median heuristic's kernel."""
     if isinstance(kernel, str):
-        gamma = torch.full((rows.shape[1],) if learn else (), median_gamma(rows, generator), dtype=rows.dtype)
+        gamma = torch.full((rows.shape[1],) if learn else (), median_gamma(rows, generator, kernel), dtype=rows.dtype)
         kernel = make_kernel(kernel, gamma, trainable=learn)
     count = max(5, min(50, len(rows) // 10)) if n_components is None else n_components
     count = min(count, len(distinct_rows(rows)[0]))
     return Nystroem(choose_landmarks(rows, count, generator=generator), kernel)
 
 
-def median_gamma(rows: Tensor, generator: torch.Generator | None = None) -> float:
-    """Return 1/(the median squared distance) of random pairs of different rows, or one if half of them are equal."""
+def median_gamma(rows: Tensor, generator: torch.Generator | None = None, kernel: str = "rbf") -> float:
+    """Return γ by the median heuristic, of random pairs of different rows."""
     first = torch.randint(len(rows), (MEDIAN_PAIRS,), generator=generator)
     second = (first + torch.randint(1, len(rows), (MEDIAN_PAIRS,), generator=generator)) % len(rows)
-    distance = (rows[first] - rows[second]).square().sum(1).median().item()
-    return 1 / distance if distance > 0 else 1.0
+    return bandwidth.median_gamma(rows, torch.cat([first, second]), power=kernel_named(kernel).power)
 
 
 def _test(

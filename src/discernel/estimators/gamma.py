@@ -2,6 +2,7 @@
 
 import copy
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +14,8 @@ from sklearn.utils.multiclass import type_of_target
 from torch import Tensor
 
 from discernel import checks
-from discernel.kernels import KERNELS, Kernel, make_kernel
+from discernel.bandwidth import median_gamma, scale_gamma
+from discernel.kernels import KERNELS, Kernel, kernel_named, make_kernel
 from discernel.landmarks import distinct_rows
 
 RULES = ("scale", "median", "cv", "learn")
@@ -21,17 +23,26 @@ MEDIAN_SAMPLES = 1000
 CV_GRID = 2.0 ** np.arange(-4, 5)  # times the "scale" rule's
 CV_COMPONENTS = 1000
 CV_SAMPLES = 10_000
+CV_KERNELS: dict[str, dict[str, Any]] = {  # of scikit-learn's; the radial ones are its RBF, which γ means the same for
+    "laplacian": {"kernel": "laplacian"},
+    "polynomial": {"kernel": "polynomial"},
+    "linear": {"kernel": "polynomial", "degree": 1, "coef0": 0},
+}
 
 
-def gamma_from_data(rule: str, x: Tensor, y, sample_weight: Tensor | None, generator: torch.Generator) -> float:
-    """Return γ by a rule.
+def gamma_from_data(
+    rule: str, x: Tensor, y, sample_weight: Tensor | None, generator: torch.Generator, kernel: str = "rbf"
+) -> float:
+    """Return γ by a rule, which gives the same kernel when all features are multiplied by one number.
 
     Parameters
     ----------
     rule : {"scale", "median", "cv"}
-        "scale": 1/(d·Var X), scikit-learn's. "median": 1/(the median squared distance of 1000 rows). "cv": the paper's
-        protocol, the best of a grid about "scale" in 3-fold cross-validation of a linear SVM on random Nyström
+        "scale": 1/(d·Var X), scikit-learn's. "median": 1/(the median squared distance of 1000 pairs of rows). "cv": the
+        paper's protocol, the best of a grid about "scale" in 3-fold cross-validation of a linear SVM on random Nyström
         features, up to 1000 of them, on at most 10000 rows; the weights of these enter the SVM, not its score.
+        The Laplacian kernel has no squares: 1/(d·√Var X), and 1/(the median of ‖x − z‖₁). Features of a Matérn or a
+        Cauchy kernel are cross-validated as those of RBF, whose γ means the same; all others as their own.
     x : Tensor (n, d)
         The data.
     y : array (n,)
@@ -40,36 +51,26 @@ def gamma_from_data(rule: str, x: Tensor, y, sample_weight: Tensor | None, gener
         How often each row counts.
     generator : torch.Generator
         The source of randomness.
+    kernel : str
+        The name of the kernel.
     """
+    power = kernel_named(kernel).power
     if rule == "median":
         rows, weight = distinct_rows(x, sample_weight)
         pairs = rows[torch.multinomial(weight, 2 * MEDIAN_SAMPLES, replacement=True, generator=generator)]
-        a, b = x[pairs.to(x.device)].double().chunk(2)
-        distance = (a - b).square().sum(1).median().item()
-        if 0 < distance < math.inf:
-            return 1.0 / distance
-    scale = _scale(x, sample_weight)
+        return median_gamma(x, pairs, sample_weight, power)
+    scale = scale_gamma(x, sample_weight, power)
     if rule != "cv":
         return scale
     rows = torch.randperm(len(x), generator=generator)[:CV_SAMPLES].numpy()
     components = min(CV_COMPONENTS, len(rows) // 2)
     seed = int(torch.randint(2**31 - 1, (), generator=generator))
-    model = make_pipeline(RandomNystroem(n_components=components, random_state=seed), LinearSVC(dual=False, tol=1e-2))
+    features = RandomNystroem(n_components=components, random_state=seed, **CV_KERNELS.get(kernel, {}))
+    model = make_pipeline(features, LinearSVC(dual=False, tol=1e-2))
     search = GridSearchCV(model, {"nystroem__gamma": scale * CV_GRID}, cv=3, refit=False)
     weight = {} if sample_weight is None else {"linearsvc__sample_weight": sample_weight.cpu().numpy()[rows]}
     search.fit(x.cpu().numpy()[rows], np.asarray(y)[rows], **weight)
     return float(search.best_params_["nystroem__gamma"])
-
-
-def _scale(x: Tensor, sample_weight: Tensor | None) -> float:
-    """1/(d·Var X) of all entries, or 1/d where they do not vary."""
-    weight = (torch.ones(len(x)) if sample_weight is None else sample_weight).double().to(x.device)
-    weight = weight / weight.sum()
-    x = x.double() - x[0, 0].double()  # equal entries are then zero, exactly
-    variance = (weight @ (x - (weight @ x).mean()).square()).mean().item()
-    if not math.isfinite(variance):
-        raise ValueError("the features are so large that their variance overflows: rescale them")
-    return 1.0 / (x.shape[1] * variance) if variance > 0 else 1.0 / x.shape[1]
 
 
 def check_kernel(kernel, gamma, rules) -> None:
@@ -97,7 +98,7 @@ def kernel_from_data(
     checks.one_of("gamma", gamma, RULES)
     if gamma == "cv" and (y is None or type_of_target(y) not in ("binary", "multiclass")):
         raise ValueError('gamma="cv" needs a class for each row in y; use "scale", "median" or a number')
-    value = gamma_from_data("scale" if gamma == "learn" else gamma, x, y, weight, generator)
+    value = gamma_from_data("scale" if gamma == "learn" else gamma, x, y, weight, generator, kernel)
     if gamma == "learn":
         value *= max(1.0, math.sqrt(n_components) / 5)
         return make_kernel(kernel, torch.full((x.shape[1],), value, dtype=torch.float64), trainable=True)
