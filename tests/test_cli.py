@@ -288,6 +288,29 @@ def test_a_resumed_run_ends_where_an_undisturbed_one_does(folder, monkeypatch):
     np.testing.assert_array_equal(fitted("--resume").transformer_.components_, expected)
 
 
+def test_a_resumed_run_stops_as_early_as_an_undisturbed_one(folder, monkeypatch):
+    from discernel.cli import watched
+
+    arguments = "--early-stopping", "--epochs", "40"
+    expected = fitted(*arguments)
+    assert 3 < expected.n_iter_ < 40
+
+    class Interrupted(watched.Watched):
+        def epochs(self, *arguments, **options):
+            for record in super().epochs(*arguments, **options):
+                yield record
+                if record.epoch == expected.n_iter_ - 2:
+                    raise KeyboardInterrupt
+
+    monkeypatch.setattr(watched, "Watched", Interrupted)
+    run("fit", "train.csv", "--target", "target", *QUICK, *arguments, code=130)
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    found = fitted(*arguments, "--resume")
+    assert [r.validation_score for r in found.history_] == [r.validation_score for r in expected.history_]
+    np.testing.assert_array_equal(found.transformer_.components_, expected.transformer_.components_)
+
+
 def test_text_that_a_spreadsheet_would_run_is_marked_in_csv(folder):
     names = np.array(["=cmd()", "-1", "@sum"])
     rows = IRIS.assign(target=names[np.arange(150) // 50])

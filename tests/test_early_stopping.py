@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
+import torch
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.ensemble import RandomForestClassifier
@@ -12,11 +13,9 @@ from sklearn.linear_model import Ridge as SklearnRidge
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from torch import nn
 
 import discernel.estimators.predictor
-from discernel import DiscernelClassifier, DiscernelRegressor, EpochRecord, ModuleMap, Trainer
-from discernel.estimators.progress import until_stale
+from discernel import DI, RBF, ArraySource, DiscernelClassifier, DiscernelRegressor, Nystroem, Targets, Trainer
 
 X, Y = load_iris(return_X_y=True)
 X = (X - X.mean(0)) / X.std(0)
@@ -63,16 +62,51 @@ def test_early_stopping_keeps_the_best_map():
     assert model.score(*noisy(1000)) > stopped(60, early_stopping=False).score(*noisy(1000))
 
 
+def run(scores, seen=None, **options):
+    """Train a map that gets these scores; return the epochs that there were and the map as it then is."""
+    x = torch.from_numpy(X)
+    feature_map, given = Nystroem(x[::20].clone(), RBF(0.5)), iter(scores)
+
+    def score(trained):
+        if seen is not None:
+            seen.append(trained.landmarks.detach().clone())
+        return next(given)
+
+    trainer = Trainer(max_epochs=6, schedule="plateau", patience=100, learning_rate=0.02)
+    records = trainer.epochs(feature_map, DI(), ArraySource(x, Targets.classes(Y)), validation=score, **options)
+    return [(record.epoch, record.validation_score) for record in records], feature_map.landmarks.detach()
+
+
+SCORES = [0.5, 0.9, 0.9, 0.8, 0.7, 1.0]
+
+
 def test_of_equally_good_maps_the_last_is_kept():
-    feature_map = ModuleMap(nn.Linear(1, 1, bias=False))
+    seen = []
+    epochs, landmarks = run(SCORES, seen, n_iter_no_change=3)
+    assert epochs == list(enumerate(SCORES[:5], start=1))
+    assert torch.equal(landmarks, seen[2])
+    assert not torch.equal(seen[2], seen[1])
+    epochs, landmarks = run(SCORES, seen := [], n_iter_no_change=4)
+    assert len(epochs) == 6
+    assert torch.equal(landmarks, seen[5])
+    assert torch.equal(run(SCORES)[1], landmarks)  # a score alone stops nothing
 
-    def epochs():
-        for epoch, score in enumerate([0.5, 0.9, 0.9, 0.8, 0.7, 1.0], start=1):
-            nn.init.constant_(feature_map.module.weight, epoch)
-            yield EpochRecord(epoch, 0.0, 0.1, 1.0, 1.0, score)
 
-    assert [record.epoch for record in until_stale(epochs(), feature_map, 3)] == [1, 2, 3, 4, 5]
-    assert feature_map.module.weight.item() == 3
+@pytest.mark.parametrize("after", [1, 3, 4])
+def test_a_resumed_run_stops_where_an_undisturbed_one_does(tmp_path, after):
+    expected = run(SCORES, n_iter_no_change=3)
+    options = {"n_iter_no_change": 3, "checkpoint": tmp_path / "run.safetensors"}
+    with pytest.raises(RuntimeError):  # no more scores: StopIteration in a generator
+        run(SCORES[:after], **options)
+    for rest in (SCORES[after:], []):  # and again, when it has stopped
+        found = run(rest, **options)
+        assert found[0] == expected[0]
+        assert torch.equal(found[1], expected[1])
+
+
+def test_no_change_is_of_a_score():
+    with pytest.raises(ValueError, match="give validation too"):
+        Trainer().epochs(Nystroem(torch.rand(3, 4), RBF(1.0)), DI(), None, n_iter_no_change=3)
 
 
 def test_the_validation_score_of_a_regressor_is_that_of_its_head_on_rows_held_out():

@@ -580,6 +580,14 @@ def test_a_module_does_not_learn_from_the_rows_that_the_penalty_is_chosen_by():
     assert all(torch.equal(given[name], chosen[name]) for name in names)
 
 
+@pytest.mark.parametrize("criterion", ["di", "ls"])
+def test_a_module_learns_from_its_mini_batches_alone(criterion):
+    module = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Tanh())
+    trainer = Trainer(max_epochs=3, batch_size=50)
+    model = LearnedFeatures(module, criterion=criterion, trainer=trainer, random_state=0).fit(X, Y)
+    assert model.feature_map_.module[1].num_batches_tracked == 9
+
+
 def test_a_module_without_parameters_only_transforms():
     model = LearnedFeatures(nn.Tanh(), criterion=None).fit(X)
     np.testing.assert_allclose(model.transform(X), np.tanh(X), atol=1e-6)
@@ -757,6 +765,12 @@ def test_a_warm_start_goes_on(feature_map):
     assert model.history_[5].criterion == pytest.approx(reached)  # all rows are one batch
     assert model.history_[-1].criterion > reached
     assert model.transformer_.n_iter_ == EPOCHS
+
+
+def test_a_warm_start_takes_a_new_penalty():
+    model = seeded(DiscernelClassifier, head="ridge", warm_start=True).fit(X, Y)
+    model.set_params(rho=10.0).fit(X, Y)
+    assert model.transformer_.rho_ == model.alpha_ == 10.0
 
 
 def test_a_warm_start_trains_what_was_trained():

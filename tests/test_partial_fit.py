@@ -266,6 +266,39 @@ def test_a_later_call_that_is_refused_changes_nothing(x, y, options, message):
     np.testing.assert_array_equal(model.decision_function(X), expected.decision_function(X))
 
 
+def test_a_call_that_is_refused_after_fit_changes_nothing():
+    model = small().fit(X, Y)
+    expected = model.predict(X)
+    with pytest.raises(ValueError, match=r"y has the classes \[2\]"):
+        model.partial_fit(X, Y, classes=[0, 1])
+    assert model.classes_.tolist() == CLASSES
+    np.testing.assert_array_equal(model.predict(X), expected)
+    regressor = small(DiscernelRegressor).fit(X, Z)
+    with pytest.raises(ValueError, match="NaN"):
+        regressor.fit(X, np.full(150, np.nan))
+    assert regressor.predict(X).shape == (150, 2)
+
+
+def test_the_columns_of_a_head_that_has_not_seen_all_classes():
+    some = Y != 1
+    model = small(head=LogisticRegression()).partial_fit(X[some], Y[some], classes=CLASSES)
+    probabilities, scores = model.predict_proba(X), model.decision_function(X)
+    assert probabilities.shape == scores.shape == (150, 3)
+    assert not probabilities[:, 1].any()
+    np.testing.assert_array_equal(model.classes_[probabilities.argmax(1)], model.predict(X))
+    np.testing.assert_array_equal(model.classes_[scores.argmax(1)], model.predict(X))
+
+
+def test_weights_of_classes_that_a_batch_lacks():
+    model = small(class_weight={1: 5.0})
+    some = Y != 1
+    model.partial_fit(X[some], Y[some], classes=CLASSES)
+    expected = small().partial_fit(X[some], Y[some], classes=CLASSES)
+    np.testing.assert_array_equal(model.decision_function(X), expected.decision_function(X))
+    with pytest.raises(ValueError, match="are not in class_weight"):  # a name that is nobody's
+        small(class_weight={7: 5.0}).fit(X, Y)
+
+
 def test_one_target_may_come_as_a_column():
     model = small(DiscernelRegressor).partial_fit(X[:50], Z[:50, 0]).partial_fit(X[50:], Z[50:, :1])
     assert model.predict(X).shape == (150,)

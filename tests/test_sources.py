@@ -255,6 +255,18 @@ def test_a_validation_set_may_be_a_source(tmp_path):
     assert [r.validation_score for r in model.history_] == [r.validation_score for r in other.history_]
 
 
+@pytest.mark.parametrize("head", ["ridge", "svm", "softmax"])
+def test_scaled_targets_are_for_the_features_alone(head):
+    x = torch.randn(300, 3, generator=torch.Generator().manual_seed(0))
+    y = (x[:, 0] > 1).long().numpy() + (x[:, 1] > 0.8).numpy()
+    fits = {}
+    for scaling in ("indicator", "unit"):
+        features = LearnedNystroem(20, criterion=None, random_state=0)  # so that only the head could differ
+        model = DiscernelClassifier(feature_map=features, head=head)
+        fits[scaling] = model.fit(ArraySource(x, Targets.classes(y, scaling=scaling))).decision_function(x.numpy())
+    np.testing.assert_array_equal(fits["unit"], fits["indicator"])
+
+
 def test_warm_start_goes_on(tmp_path):
     source = table("Parquet", tmp_path)
     model, other = classifier(warm_start=True).fit(source).fit(source), classifier(warm_start=True).fit(X, Y).fit(X, Y)

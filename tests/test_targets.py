@@ -102,3 +102,8 @@ def test_targets_cannot_be_changed_by_accident():
     assert targets[:].flatten().tolist() == [0, 1, 2]
     with pytest.raises(AttributeError):
         targets.kind = "labels"
+
+
+def test_scaled_targets_among_more_classes_keep_their_scale():
+    targets = Targets.classes(["b", "d", "d", "d", "d"], scaling="unit").among(np.array(["a", "b", "c", "d"]))
+    np.testing.assert_allclose(targets[:], [[0, 1, 0, 0], *[[0, 0, 0, 0.5]] * 4])

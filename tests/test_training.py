@@ -418,6 +418,10 @@ def test_an_absurd_learning_rate_leaves_the_map_as_it_was(criterion, learning_ra
         (Falling, [1.0, 10.0], False),
         (Falling, [1.0, 10.1], True),
         (Falling, [1.0, 0.01], False),
+        (Falling, [-70.0, -96.0], False),  # of values below zero, the sizes count
+        (Falling, [-1.0, 8.1], True),
+        (Scripted, [-10.0, -99.0], False),
+        (Scripted, [-10.0, -101.0], True),
     ],
 )
 def test_a_criterion_ten_times_worse_than_at_first_has_diverged(criterion, values, diverges):

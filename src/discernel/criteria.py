@@ -112,7 +112,7 @@ class Criterion(nn.Module):
     parameter, add up to those of the whole batch. `total` adds up a tensor over the processes, of which `ranks` exist.
     """
 
-    higher_is_better: ClassVar[bool]
+    higher_is_better: ClassVar[bool]  # the "plateau" schedule takes values to be positive
     total: Total = staticmethod(unchanged)
     ranks: int = 1
 

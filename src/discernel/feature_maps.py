@@ -7,6 +7,8 @@ that goes with it, or None for the identity. A linear model on φ(x) and one on 
 import copy
 import math
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +37,25 @@ class FeatureMap(nn.Module):
     def scales(self) -> dict[str, float]:
         """Return the natural size of each parameter by name, in which relative learning rates are measured."""
         return {name: rms(parameter) for name, parameter in self.named_parameters()}
+
+
+@contextmanager
+def at_rest(feature_map: FeatureMap) -> Iterator[None]:
+    """Have a map not learn from rows that are merely shown to it: no gradients, its modules in evaluation mode."""
+    modes = [(module, module.training) for module in feature_map.modules()]
+    feature_map.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def width(feature_map: FeatureMap, row: Tensor) -> int:
+    """Return the number of columns of the basis."""
+    with at_rest(feature_map):
+        return feature_map.basis(row).shape[1]
 
 
 def rms(parameter: Tensor) -> float:

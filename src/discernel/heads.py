@@ -37,8 +37,8 @@ class LinearModel(NamedTuple):
 
 
 def squared_hinge(scores: Tensor, targets: Tensor) -> Tensor:
-    """Return Σ max(0, 1 − ys)² of each row with y = ±1 for a target of 1 or 0: a linear SVM for each target."""
-    return (1 - (2 * targets - 1) * scores).clamp_min_(0).square().sum(1)
+    """Return Σ max(0, 1 − ys)² of each row, y = 1 for a target above 0 and −1 for 0: a linear SVM for each target."""
+    return (1 - torch.where(targets > 0, scores, -scores)).clamp_min_(0).square().sum(1)
 
 
 def softmax(scores: Tensor, targets: Tensor) -> Tensor:
@@ -143,7 +143,7 @@ def _newton_of_some(passes: Passes, group: slice, C: float, tol: float, max_iter
         """Yield (φ, 1) and the targets as ±1, both times the root of the weight."""
         for features, targets, weight in passes():
             root = features.new_ones(len(features), 1) if weight is None else weight.to(features)[:, None].sqrt()
-            yield torch.cat([features * root, root], 1), (2 * targets[:, group] - 1) * root
+            yield torch.cat([features * root, root], 1), torch.where(targets[:, group] > 0, root, -root)
 
     w, before, sums, last = _from_zero(rows(), C, total), None, None, math.inf
     for _ in range(max_iter):

@@ -22,7 +22,7 @@ from discernel import checks
 from discernel.criteria import Criterion
 from discernel.data import Batch, Source
 from discernel.distributed import sharded
-from discernel.feature_maps import FeatureMap, rms
+from discernel.feature_maps import FeatureMap, at_rest, rms, width
 from discernel.interrupts import held_back
 from discernel.linalg import threads_for
 from discernel.moments import Moments
@@ -81,7 +81,7 @@ class Run:
         if not any(parameter.requires_grad for parameter in feature_map.parameters()):
             raise ValueError("the feature map has no trainable parameters")
         self.probe = batch.x
-        with torch.no_grad():
+        with at_rest(feature_map):
             basis = feature_map.basis(self.probe)
             checks.matrix("the feature map's output", basis, rows=len(batch.x), advice=checks.RESCALE)
         self.varied = _varies(basis)
@@ -98,6 +98,7 @@ class Run:
         self.best_at_decay: float | None = None
         self.stopped = False
         self.history: list[EpochRecord] = []
+        self.best: dict[str, Tensor] = {}  # the map with the best validation score, if there are any
         self.identity = {
             "settings": asdict(settings),
             "feature map": _describe(feature_map),
@@ -130,10 +131,10 @@ class Run:
         mode = "max" if self.criterion.higher_is_better else "min"
         return ReduceLROnPlateau(self.optimizer, mode, 0.1, self.settings.patience - 1, self.settings.tol, eps=0)
 
-    def epochs(self, validation) -> Iterator[EpochRecord]:
+    def epochs(self, validation, n_iter_no_change) -> Iterator[EpochRecord]:
         """Yield a record after each epoch, those of a checkpoint first."""
         yield from self.history
-        while self.epoch < self.max_epochs and not self.stopped:
+        while self.epoch < self.max_epochs and not self.stopped and not self._stale(n_iter_no_change):
             good = self._state()
             try:
                 with threads_for(self.work):
@@ -145,13 +146,25 @@ class Run:
                     f"epoch; lower learning_rate (now {self.settings.learning_rate:g}) or raise rho",
                     DivergenceWarning,
                 )
-                return
+                break
             if validation is not None:
                 record = dataclasses.replace(record, validation_score=float(validation(self.map)))
             self.history.append(record)
+            if n_iter_no_change is not None and record.validation_score == max(self._scores()):
+                self.best = {name: array.clone() for name, array in self.map.state_dict().items()}
             if self.path is not None:
                 self._save()
             yield record
+        if self.best:
+            self.map.load_state_dict(self.best)
+
+    def _scores(self) -> list[float]:
+        return [record.validation_score for record in self.history if record.validation_score is not None]
+
+    def _stale(self, patience: int | None) -> bool:
+        """Return whether the validation score has not improved for so many epochs."""
+        scores = self._scores()
+        return patience is not None and bool(scores) and len(scores) - 1 - scores.index(max(scores)) >= patience
 
     def _epoch(self) -> EpochRecord:
         started, first = time.perf_counter(), self.step
@@ -223,12 +236,14 @@ class Run:
         for name, parameter in self.map.named_parameters():
             if not bool(torch.isfinite(parameter).all()):
                 raise _Diverged(f"the parameter {name} holds NaN or infinite values")
-        with torch.no_grad():
+        with at_rest(self.map):
             if self.varied and not _varies(self.map.basis(self.probe)):
                 raise _Diverged("the features have become constant, as if all parameters had left the data")
         if self.history:
             first = self.history[0].criterion
-            if mean < first / 10 if self.criterion.higher_is_better else mean > 10 * first:
+            rises = self.criterion.higher_is_better
+            worse, tenfold = first - mean if rises else mean - first, 0.9 if rises and first > 0 else 9
+            if worse > tenfold * abs(first):
                 raise _Diverged(f"the epoch mean of the criterion went from {first:g} at first to {mean:g}")
 
     def _watch(self, plateau: ReduceLROnPlateau, mean: float) -> None:
@@ -277,6 +292,7 @@ class Run:
         if self.source.rank > 0:  # all processes are in the same state
             return
         arrays, meta = self._state()
+        arrays |= files.flatten("best", self.best)
         files.write(self.path, "checkpoint", arrays, meta | {"history": [asdict(record) for record in self.history]})
 
     def _load(self) -> None:
@@ -296,6 +312,9 @@ class Run:
             self._restore(arrays, meta | {"history": [EpochRecord(**record) for record in meta["history"]]})
             if not 0 <= self.step <= self.steps or self.epoch > self.max_epochs:
                 raise ValueError(f"step {self.step} of epoch {self.epoch} is none of this run")
+            self.best = files.branch("best", arrays)
+            if self.best:
+                copy.deepcopy(self.map).load_state_dict(self.best)
         except Exception as error:  # whatever is wrong, it is wrong with the file
             self._restore(*before)
             raise files.FileError(f"{self.path} is damaged: {error!r}") from error
@@ -323,9 +342,9 @@ def moments_over(source: Source, feature_map: FeatureMap) -> Moments:
     >>> moments.mse(moments.ridge(1e-9))
     0.0
     """
-    with torch.no_grad():
-        width = feature_map.basis(source.rows(slice(0, 1)).x).shape[1]
-        return _moments(source.batches(max(256, min(PASS, 2**22 // width))), feature_map, source)
+    with at_rest(feature_map):
+        rows = max(256, min(PASS, 2**22 // width(feature_map, source.rows(slice(0, 1)).x)))
+        return _moments(source.batches(rows), feature_map, source)
 
 
 def _moments(batches: Iterable[Batch], feature_map: FeatureMap, source: Source) -> Moments:

@@ -103,8 +103,10 @@ class Targets:
         names = np.asarray(self.names)
         if np.array_equal(names, known):
             return self
-        places = torch.from_numpy(_positions(names, known)).to(self.data.device)
-        return replace(self, data=places[self.data.long()], n_targets=len(known), names=known)
+        places, scale = torch.from_numpy(_positions(names, known)).to(self.data.device), self.scale
+        if scale is not None:
+            scale = scale.new_ones(len(known)).index_copy(0, places, scale)
+        return replace(self, data=places[self.data.long()], n_targets=len(known), names=known, scale=scale)
 
     def raw(self, rows: Any = slice(None)) -> np.ndarray:
         """Return y: the class of each row, the indicators of its labels, or its values, (n,) if it has one."""

@@ -151,6 +151,7 @@ class Trainer:
         seed: int = 0,
         checkpoint: str | os.PathLike | None = None,
         validation: Callable[[FeatureMap], float] | None = None,
+        n_iter_no_change: int | None = None,
     ) -> Iterator[EpochRecord]:
         """Train `feature_map` in place; yield a record after each epoch.
 
@@ -170,6 +171,11 @@ class Trainer:
             records of the epochs it has are yielded again.
         validation : callable, optional
             Given the map after each epoch, returns the score that the record carries as `validation_score`.
+        n_iter_no_change : int, optional
+            Stop when the validation score has not improved for so many epochs, and in the end go back to the map with
+            the best one; of equally good ones to the last, which has learned the most.
         """
+        if n_iter_no_change is not None and validation is None:
+            raise ValueError("n_iter_no_change is for a validation score: give validation too")
         run = Run(dataclasses.replace(self), feature_map, criterion, source, seed, checkpoint)
-        return run.epochs(validation)
+        return run.epochs(validation, n_iter_no_change)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 from discernel.cli.common import bar
+from discernel.feature_maps import width
 from discernel.run import EpochRecord
 from discernel.training import Trainer
 
@@ -20,14 +21,12 @@ class Watched(Trainer):
         return self
 
     def epochs(
-        self, feature_map, criterion, source, *, seed=0, checkpoint=None, validation=None
+        self, feature_map, criterion, source, *, seed=0, checkpoint=None, validation=None, n_iter_no_change=None
     ) -> Iterator[EpochRecord]:
         """Train as `Trainer.epochs` does."""
-        width = feature_map.basis(source.rows(slice(0, 1)).x).shape[1]
-        total = self.plan(len(source), width, criterion).epochs
-        records = super().epochs(
-            feature_map, criterion, source, seed=seed, checkpoint=self._checkpoint, validation=validation
-        )
+        total = self.plan(len(source), width(feature_map, source.rows(slice(0, 1)).x), criterion).epochs
+        kept = {"checkpoint": self._checkpoint, "validation": validation, "n_iter_no_change": n_iter_no_change}
+        records = super().epochs(feature_map, criterion, source, seed=seed, **kept)
         self._first()
         try:
             with bar(self._screen, "Training", total, "epochs") as advance:

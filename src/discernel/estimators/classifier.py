@@ -1,5 +1,6 @@
 """The classifier: features learned for classes or labels, and a head on them."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -7,13 +8,13 @@ import numpy as np
 import torch
 from sklearn.base import ClassifierMixin, is_classifier
 from sklearn.utils import get_tags
-from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.class_weight import compute_class_weight, compute_sample_weight
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from discernel.data import Source
-from discernel.estimators.inputs import dense, weights
+from discernel.estimators.inputs import dense, unless_it_fails, weights
 from discernel.estimators.predictor import CACHE_BYTES, Predictor
 from discernel.estimators.sources import truth, weight_of
 from discernel.heads import LinearModel, fit_linear, sum_of_variances, temperature
@@ -173,7 +174,8 @@ class DiscernelClassifier(ClassifierMixin, Predictor):
         sample_weight : array (n,), optional
             How often each row counts.
         """
-        return self._go_on(X, y, sample_weight, classes)
+        with unless_it_fails(self):
+            return self._go_on(X, y, sample_weight, classes)
 
     def _declare(self, y, classes, begins):
         if begins and y.ndim == 2:
@@ -213,6 +215,7 @@ class DiscernelClassifier(ClassifierMixin, Predictor):
         if not isinstance(self.head, str):
             self.head_ = self._other_head(rows)
             return
+        rows = rows._replace(targets=dataclasses.replace(rows.targets, scale=None))  # that is for the features alone
         source = rows.source(self.transformer_._device())
         self._threshold = 0.5 if self._multilabel and self.head == "ridge" else 0.0  # between a label's 0 and 1
         self.head_ = self._ridge(source) if self.head == "ridge" else self._iterative(source)
@@ -222,16 +225,24 @@ class DiscernelClassifier(ClassifierMixin, Predictor):
         weight = weights(X, sample_weight)
         if self.class_weight is None:
             return weight
-        by_class = compute_sample_weight(self.class_weight, y).astype(X.dtype)
+        by_class = compute_sample_weight(self._weight_of_classes(np.unique(y)), y).astype(X.dtype)
         return by_class if weight is None else by_class * weight
+
+    def _weight_of_classes(self, names: np.ndarray) -> Any:
+        """Return `class_weight` for these of the classes: those that a dictionary does not name weigh one."""
+        if self._multilabel or not isinstance(self.class_weight, dict):
+            return self.class_weight
+        every = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_)
+        known = dict(zip(self.classes_.tolist(), every, strict=True))
+        return {name: known[name] for name in names.tolist()}
 
     def _source_weights(self, source):
         targets = source.targets
         if self.class_weight is None or targets.kind != "classes":
             return self._weights(source, None if self.class_weight is None else targets.raw(), weight_of(source))
-        by_code = self.class_weight  # whose keys are names of classes, or "balanced"
-        if not isinstance(by_code, str):
-            by_code = {code: by_code[name] for code, name in enumerate(targets.names.tolist()) if name in by_code}
+        by_code = self._weight_of_classes(targets.names)
+        if isinstance(by_code, dict):
+            by_code = {code: by_code[name] for code, name in enumerate(targets.names.tolist())}
         by_class = compute_sample_weight(by_code, targets.data.cpu().numpy()).astype(source.dtype)
         return by_class if source.sample_weight is None else by_class * weight_of(source)
 
@@ -275,9 +286,19 @@ class DiscernelClassifier(ClassifierMixin, Predictor):
         """Return the scores of the classes, n×L; for two classes, (n,), positive for the second."""
         check_is_fitted(self)
         if not isinstance(self.head_, LinearModel):
-            return self._of_head("decision_function", X)
+            return self._in_columns(self._of_head("decision_function", X), -np.inf)
         scores = self._scores(self._validated(X)) - self._threshold
         return scores if self._multilabel or len(self.classes_) > 2 else scores[:, 1] - scores[:, 0]
+
+    def _in_columns(self, values: Any, absent: float) -> Any:
+        """Return what a scikit-learn head says of the classes in its rows with a column for each of `classes_`."""
+        here = getattr(self.head_, "classes_", None)
+        if self._multilabel or here is None or len(here) == len(self.classes_):
+            return values
+        values = np.stack([-values, values], 1) if values.ndim == 1 else values
+        out = np.full((len(values), len(self.classes_)), absent, dtype=values.dtype)
+        out[:, np.searchsorted(self.classes_, here)] = values
+        return out
 
     def predict(self, X):
         """Return the class of each row, or the indicator matrix of its labels."""
@@ -299,7 +320,7 @@ class DiscernelClassifier(ClassifierMixin, Predictor):
         """
         check_is_fitted(self)
         if not isinstance(self.head_, LinearModel):
-            return self._of_head("predict_proba", X)
+            return self._in_columns(self._of_head("predict_proba", X), 0.0)
         scores = self._temperature * torch.from_numpy(self._scores(self._validated(X)) - self._threshold)
         return (torch.sigmoid(scores) if self._multilabel else torch.softmax(scores, 1)).numpy()
 

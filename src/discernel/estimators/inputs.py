@@ -1,6 +1,7 @@
 """Validated input: rows, targets and weights as scikit-learn's checks leave them, and as what a map is trained on."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,6 +57,18 @@ class Rows(NamedTuple):
     def source(self, device) -> Source:
         """Return them as what a map is trained on."""
         return sharded(make_source(self.X, self.targets, self.weight, device))
+
+
+@contextmanager
+def unless_it_fails(estimator: Any) -> Iterator[None]:
+    """Change an estimator only if nothing goes wrong: what is refused or interrupted leaves it as it was."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
 
 
 def dense(y):

@@ -20,10 +20,10 @@ from discernel.criteria import CE, DI, LS, Criterion
 from discernel.data import Source
 from discernel.distributed import agreed
 from discernel.estimators.cost import PILOT_ROWS, PILOT_STEPS, Cost, bytes_of_training, seconds_of_training
-from discernel.estimators.inputs import TRAINING_ROWS, Rows, chunks, dense, encode, finite, weights
-from discernel.estimators.progress import Follow, tracked
+from discernel.estimators.inputs import TRAINING_ROWS, Rows, chunks, dense, encode, finite, unless_it_fails, weights
+from discernel.estimators.progress import tracked
 from discernel.estimators.sources import adopt, forget, training_targets, validated, weight_of
-from discernel.feature_maps import FeatureMap
+from discernel.feature_maps import FeatureMap, width
 from discernel.profiled import Profiled
 from discernel.run import moments_over
 from discernel.targets import Targets
@@ -60,7 +60,8 @@ class LearnedMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         sample_weight : array (n,), optional
             How often each row counts.
         """
-        return self._train(self._training_rows(X, y, sample_weight))
+        with unless_it_fails(self):
+            return self._train(self._training_rows(X, y, sample_weight))
 
     def estimate(self, X, y=None, sample_weight=None) -> Cost:
         """Return the time and the memory that `fit` would take here; a few steps are timed, nothing is changed.
@@ -105,8 +106,15 @@ class LearnedMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         gamma = getattr(self, "gamma", None)
         return self.criterion is not None or (isinstance(gamma, str) and gamma == "cv")
 
-    def _train(self, rows: Rows, *, resume: bool = False, trainer: Trainer | None = None, follow: Follow | None = None):
-        """Train on validated rows; what happens between epochs is what `follow` makes of them.
+    def _train(
+        self,
+        rows: Rows,
+        resume: bool = False,
+        trainer: Trainer | None = None,
+        validation: Callable[[FeatureMap], float] | None = None,
+        n_iter_no_change: int | None = None,
+    ):
+        """Train on validated rows, until a validation score, if there is one, no longer improves.
 
         If `resume`, go on from the map that the last fit has left here. A `trainer` is taken instead of its own.
         """
@@ -121,7 +129,7 @@ class LearnedMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         feature_map.to(source.features(slice(0, 1))).train()
         self._trained = [name for name, parameter in feature_map.named_parameters() if parameter.requires_grad]
         self.history_ = []
-        if not resume:
+        if not resume or not isinstance(self.rho, str):
             self.rho_ = self._penalty(feature_map, source)
         if self.criterion is not None:
             trainer = trainer or self._trainer()
@@ -129,8 +137,8 @@ class LearnedMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             plan = trainer.plan(len(source), width(feature_map, source.features(slice(0, 1))), criterion)
             if self.rho == "auto" and not isinstance(criterion, CE):
                 criterion.rho = self.rho_ * plan.rows / len(source)  # of the rows of a batch
-            epochs = trainer.epochs(feature_map, criterion, source, seed=seed)
-            epochs = epochs if follow is None else follow(epochs, feature_map)
+            stopping = {"validation": validation, "n_iter_no_change": n_iter_no_change}
+            epochs = trainer.epochs(feature_map, criterion, source, seed=seed, **stopping)
             if self.verbose:
                 epochs = tracked(epochs, type(self).__name__, plan.epochs if trainer.schedule == "cosine" else None)
             self.history_ = list(epochs)
@@ -162,9 +170,8 @@ class LearnedMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """Return ρ, or the best for the features that training starts from, for all the rows."""
         if not isinstance(self.rho, str):
             return float(self.rho)
-        still = copy.deepcopy(feature_map).eval()  # it is not to learn from rows that are merely shown to it
-        gram = still.gram()
-        return moments_over(source, still).best_rho(None if gram is None else gram.detach())
+        gram = feature_map.gram()
+        return moments_over(source, feature_map).best_rho(None if gram is None else gram.detach())
 
     def _trainer(self) -> Trainer:
         return Trainer() if self.trainer is None else self.trainer
@@ -255,10 +262,3 @@ def make_criterion(name: str, rho: float, targets: Targets) -> Criterion:
         "profiled_svm": lambda: Profiled("svm", rho),
     }
     return makers[name]()
-
-
-def width(feature_map: FeatureMap, row: Tensor) -> int:
-    """Return the number of columns of the basis."""
-    still = copy.deepcopy(feature_map).eval()  # a module in training may learn from a row that is merely shown to it
-    with torch.no_grad():
-        return still.basis(row).shape[1]

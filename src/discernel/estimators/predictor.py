@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -18,15 +18,15 @@ from discernel import checks
 from discernel.data import Source
 from discernel.distributed import agreed
 from discernel.estimators.cost import PILOT_ROWS, WORKSPACE, Cost
-from discernel.estimators.inputs import CHUNK, ROWS, TRAINING_ROWS, Rows, finite, weights
+from discernel.estimators.inputs import CHUNK, ROWS, TRAINING_ROWS, Rows, finite, unless_it_fails, weights
 from discernel.estimators.learned import LearnedMap
-from discernel.estimators.progress import scored, spinning, until_stale
+from discernel.estimators.progress import spinning
 from discernel.estimators.sources import adopt, check, forget, training_targets, validated, weight_of
 from discernel.estimators.stream import Stream, next_trainer
 from discernel.estimators.transformers import LearnedFastfood, LearnedFourier, LearnedNystroem
 from discernel.feature_maps import FeatureMap
 from discernel.heads import HESSIANS, LinearModel
-from discernel.run import EpochRecord, moments_over
+from discernel.run import moments_over
 from discernel.targets import Targets
 from discernel.training import Trainer
 
@@ -92,11 +92,12 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             Rows to stop by, in place of a share of `X`: as with ``early_stopping=True``, training stops when the
             head's score on them no longer improves. The head is fitted on `X` alone.
         """
-        rows = self._training_rows(X, y, sample_weight)
-        held_out = self._held_out(X_val, y_val, sample_weight_val)
-        for name in ("_stream", "n_samples_seen_"):  # of `partial_fit`
-            self.__dict__.pop(name, None)
-        return self._learn(rows, held_out, resume=self._warm)
+        with unless_it_fails(self):
+            rows = self._training_rows(X, y, sample_weight)
+            held_out = self._held_out(X_val, y_val, sample_weight_val)
+            for name in ("_stream", "n_samples_seen_"):  # of `partial_fit`
+                self.__dict__.pop(name, None)
+            return self._learn(rows, held_out, resume=self._warm)
 
     def estimate(self, X, y=None, sample_weight=None) -> Cost:
         """Return the time and the memory that `fit` would take here; a few steps are timed, nothing is changed.
@@ -266,13 +267,9 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             for name in (name for name in vars(self.transformer_) if name.endswith("_") or name == "_trained"):
                 setattr(transformer, name, getattr(self.transformer_, name))
 
-        def follow(epochs: Iterable[EpochRecord], feature_map: FeatureMap) -> Iterable[EpochRecord]:
-            if held_out is None:
-                return epochs
-            epochs = scored(epochs, feature_map, self._scorer(transformer, rows, held_out))
-            return until_stale(epochs, feature_map, self.n_iter_no_change)
-
-        self.transformer_ = transformer._train(self._of_map(rows), resume=resume, trainer=trainer, follow=follow)
+        validation = None if held_out is None else self._scorer(transformer, rows, held_out)
+        patience = None if held_out is None else self.n_iter_no_change
+        self.transformer_ = transformer._train(self._of_map(rows), resume, trainer, validation, patience)
         self.history_ = [*before, *(dataclasses.replace(r, epoch=r.epoch + len(before)) for r in transformer.history_)]
         self.n_iter_ = len(self.history_)
 

@@ -5,7 +5,7 @@ from sklearn.base import RegressorMixin, is_regressor
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from discernel.estimators.inputs import Rows
+from discernel.estimators.inputs import Rows, unless_it_fails
 from discernel.estimators.predictor import Predictor
 from discernel.estimators.sources import truth
 from discernel.heads import LinearModel
@@ -109,7 +109,8 @@ class DiscernelRegressor(RegressorMixin, Predictor):
         sample_weight : array (n,), optional
             How often each row counts.
         """
-        return self._go_on(X, y, sample_weight)
+        with unless_it_fails(self):
+            return self._go_on(X, y, sample_weight)
 
     def _declare(self, y, classes, begins):
         if begins:
