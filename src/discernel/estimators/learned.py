@@ -136,7 +136,7 @@ class LearnedMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             criterion = make_criterion(self.criterion, self.rho_, rows.targets)
             plan = trainer.plan(len(source), width(feature_map, source.features(slice(0, 1))), criterion)
             if self.rho == "auto" and not isinstance(criterion, CE):
-                criterion.rho = self.rho_ * plan.rows / len(source)  # of the rows of a batch
+                criterion.rho = self.rho_ * plan.rows / len(source)  # of a batch  # pyrefly: ignore
             stopping = {"validation": validation, "n_iter_no_change": n_iter_no_change}
             epochs = trainer.epochs(feature_map, criterion, source, seed=seed, **stopping)
             if self.verbose:
