@@ -93,6 +93,22 @@ def test_the_same_seed_gives_the_same_model(folder):
     assert not np.array_equal(fitted("--seed", "1").transformer_.components_, arrays)
 
 
+def test_text_that_looks_like_numbers_is_what_it_was_in_training(folder):
+    for name in ("train", "test"):
+        rows = pd.read_csv(f"{name}.csv").replace({"setosa": "7", "versicolor": "08", "bog": "1"})
+        rows.to_csv(f"{name}.csv", index=False)
+    model = fitted("--epochs", "20", "--missing", "impute")
+    assert sorted(model.classes_) == ["08", "7", "<script>"]
+    some = pd.read_csv("test.csv", dtype=str).query("target != '<script>' and place == '1'")
+    assert len(some) > 5
+    some.to_csv("some.csv", index=False)
+    scores = json.loads(run("evaluate", "model.safetensors", "some.csv", "--json").output)["scores"]
+    assert scores["accuracy"] == np.mean(model.predict("some.csv") == some["target"]) > 0.9
+    some[:1].assign(place="").to_csv("one.csv", index=False)
+    said = run("predict", "model.safetensors", "one.csv", "-q").output.split()
+    assert said == ['"prediction"', f'"{some["target"].iloc[0]}"']
+
+
 def test_predictions_go_to_the_terminal_unless_told(folder):
     fitted()
     lines = run("predict", "model.safetensors", "test.csv", "-q").stdout.splitlines()

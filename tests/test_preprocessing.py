@@ -10,7 +10,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 
-from discernel import Preprocessing, readers
+from discernel import Preprocessing, TableSource, readers
 from discernel.columns import Categorical, Numeric
 
 numbers = st.floats(-1e6, 1e6, width=32).map(lambda x: round(x, 3))
@@ -174,6 +174,37 @@ def test_integers_that_pandas_made_floats_of_are_still_categories():
 def test_a_column_without_any_value_is_imputed_whatever_its_type():
     nothing = pa.table({"size": pa.nulls(2), "colour": pa.nulls(2)})
     np.testing.assert_array_equal(Preprocessing.fit(COLOURS, missing="impute").transform(nothing), [[0.5, 0, 1]] * 2)
+
+
+@pytest.mark.parametrize(
+    ("cell", "expected"),
+    [("", "red"), ("7", "7"), ("true", "true"), ("2024-01-01", "2024-01-01"), ("07", None), ("0.5", None)],
+)
+def test_a_csv_file_is_typed_by_the_training_data(cell, expected, tmp_path):
+    colours = ["red", "red", "7", "true", "2024-01-01"]
+    frame = pd.DataFrame({"size": [0.0, 1.0, 0.5, 0.5, 0.5], "colour": colours})
+    preprocessing = Preprocessing.fit(frame, missing="impute")
+    assert preprocessing.types == {"colour": "string"}
+    (tmp_path / "a.csv").write_text(f"size,colour\n0.5,{cell}\n")
+    wanted = [0.5, *(float(each == expected) for each in sorted(set(colours)))]
+    assert preprocessing.transform(tmp_path / "a.csv").tolist() == [wanted]
+    assert TableSource(tmp_path / "a.csv", preprocessing=preprocessing).features([0]).tolist() == [wanted]
+
+
+def test_a_category_that_is_missing_from_a_whole_csv_file_is_imputed(tmp_path):
+    frame = pd.DataFrame({"flag": [True, True, False], "count": [1, 2, 2]})
+    preprocessing = Preprocessing.fit(frame, missing="impute", categorical=["flag", "count"])
+    (tmp_path / "a.csv").write_text("flag,count\n,\n")
+    assert preprocessing.transform(tmp_path / "a.csv").tolist() == [[0, 1, 0, 1]]
+
+
+def test_the_types_of_parquet_and_frames_are_their_own(tmp_path):
+    preprocessing = Preprocessing.fit(pd.DataFrame({"colour": ["red", "7"]}))
+    new = pd.DataFrame({"colour": [7]})
+    new.to_parquet(tmp_path / "a.parquet")
+    for data in (new, tmp_path / "a.parquet"):
+        with pytest.raises(TypeError, match="the column 'colour' must be string as in training, got int64"):
+            preprocessing.transform(data)
 
 
 def test_no_rows_have_no_features():

@@ -176,7 +176,7 @@ def test_partitions_written_by_pyarrow(tmp_path):
 def test_the_types_of_csv_columns_are_inferred_from_its_values(tmp_path):
     path = write_csv(tmp_path, "a,b,c,d,e,f\n1,1.5,x,true,,1\n2,2,NA,false,,\n")
     types = {field.name: str(field.type) for field in open_table(path).schema}
-    assert types == {"a": "int64", "b": "double", "c": "string", "d": "bool", "e": "double", "f": "int64"}
+    assert types == {"a": "int64", "b": "double", "c": "string", "d": "bool", "e": "null", "f": "int64"}
     found = everything(path)
     assert found["c"].to_pylist() == ["x", None]
     assert found["f"].to_pylist() == [1, None]
@@ -267,6 +267,24 @@ def test_types_are_for_csv(tmp_path):
         open_table(path, {"y": "string"})
     with pytest.raises(ValueError, match=r"types\['x'\] must be the name of an Arrow type.*'number'"):
         open_table(path, {"x": "number"})
+
+
+def test_known_types_are_for_columns_that_do_not_tell_theirs(tmp_path):
+    known = {"x": "string", "other": "string"}
+    path = write_csv(tmp_path, "x,y\n007,\n")
+    assert str(open_table(path, known=known).schema.field("x").type) == "string"
+    assert str(open_table(path, {"x": "int64"}, known).schema.field("x").type) == "int64"
+    write_parquet(tmp_path / "parts" / "x=007", pa.table({"y": [1]}))
+    found = open_table(tmp_path / "parts", known=known)
+    assert next(iter(found.batches(found.schema)))["x"].to_pylist() == ["007"]
+    for data in (write_parquet(tmp_path, pa.table({"x": [7]})), pd.DataFrame({"x": [7]})):
+        assert str(open_table(data, known=known).schema.field("x").type) == "int64"
+
+
+def test_files_in_which_a_column_is_empty_have_the_type_of_the_others(tmp_path):
+    write_csv(tmp_path, 'x\n""\n', "a.csv")
+    write_csv(tmp_path, "x\nb\n", "b.csv")
+    assert everything(tmp_path)["x"].to_pylist() == [None, "b"]
 
 
 def test_a_csv_file_that_goes_on_differently_says_so(tmp_path, monkeypatch):

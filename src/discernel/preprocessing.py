@@ -86,7 +86,7 @@ class Preprocessing:
         """
         checks.one_of("scaling", scaling, SCALINGS)
         checks.one_of("missing", missing, MISSING)
-        table = data if isinstance(data, Table) else open_table(data)
+        table = open_table(data)
         names = table.schema.names if features is None else list(features)
         found = _statistics(table, names, set(categorical))
         return cls(tuple(each.column(scaling, missing) for each in found))
@@ -99,6 +99,12 @@ class Preprocessing:
         """The name of each feature."""
         return [name for column in self.columns for name in column.feature_names]
 
+    @property
+    def types(self) -> dict[str, str]:
+        """The Arrow types of the columns of text, which a CSV file with few rows does not tell."""
+        texts = (each for each in self.columns if isinstance(each, Categorical) and isinstance(each.categories[0], str))
+        return {each.name: "string" for each in texts}
+
     def wanted(self, schema: Any) -> Any:
         """Return the columns and types to read from a table with this schema, which must have them."""
         import pyarrow as pa
@@ -110,7 +116,7 @@ class Preprocessing:
 
     def transform(self, table: Any) -> np.ndarray:
         """Return the features, n×d in float32, of a data frame, an Arrow table or the rows of a file."""
-        opened = open_table(table)
+        opened = open_table(table, known=self.types)
         blocks = [self.encode(batch) for batch in opened.batches(self.wanted(opened.schema))]
         return self.expand(np.concatenate([np.empty((0, len(self.columns)), np.float32), *blocks]))
 

@@ -64,7 +64,9 @@ class Files(Table):
 
     in_memory = False
 
-    def __init__(self, files: Mapping[Path, Mapping[str, str | None]], types: Mapping[str, str] | None):
+    def __init__(
+        self, files: Mapping[Path, Mapping[str, str | None]], types: Mapping[str, str], known: Mapping[str, str]
+    ):
         import pyarrow as pa
 
         formats = {path: _format(path) for path in files}
@@ -72,8 +74,8 @@ class Files(Table):
             kinds = {kind.__name__: str(path) for path, kind in formats.items()}
             raise ValueError(f"the files must all be Parquet or all CSV, got {kinds}")
         self.format, self.files = next(iter(formats.values())), files
-        given = {name: _type(name, alias) for name, alias in (types or {}).items()}
-        schemas = {path: _distinct(self.format.schema(path, given)) for path in files}
+        given, likely = ({name: _type(name, alias) for name, alias in each.items()} for each in (types, known))
+        schemas = {path: _distinct(self.format.schema(path, given, likely)) for path in files}
         first = next(iter(files))
         for path, schema in schemas.items():
             differ = set(schema.names) ^ set(schemas[first].names) or set(files[path]) ^ set(files[first])
@@ -83,7 +85,7 @@ class Files(Table):
             own = pa.unify_schemas(list(schemas.values()), promote_options="permissive")
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise ValueError(f"the files have columns of different types: {error}") from error
-        parts = pa.schema([(name, _partition_type(name, files.values())) for name in files[first]])
+        parts = pa.schema([(name, likely.get(name) or _partition_type(name, files.values())) for name in files[first]])
         self.schema = pa.schema([*own, *(field for field in parts if field.name not in own.names)])
         self.partitions = set(parts.names) - set(own.names)
 
@@ -119,8 +121,8 @@ class Parquet:
         return _parquet(path).metadata.num_rows
 
     @staticmethod
-    def schema(path: Path, types: Mapping[str, Any]):
-        """Return the columns."""
+    def schema(path: Path, types: Mapping[str, Any], known: Mapping[str, Any]):
+        """Return the columns, whose types are in the file."""
         if types:
             raise ValueError(f"types are for CSV files; {path} is Parquet and has its own")
         return _parquet(path).schema_arrow.remove_metadata()
@@ -147,11 +149,11 @@ class Csv:
     """How CSV files are read: a header, then one line a row; the first 16 MiB decide the types."""
 
     @staticmethod
-    def schema(path: Path, types: Mapping[str, Any]):
-        """Return the columns; one without any value in the first block counts as numeric."""
+    def schema(path: Path, types: Mapping[str, Any], known: Mapping[str, Any]):
+        """Return the columns; one without any value in the first block is null, unless its type is given or known."""
         import pyarrow as pa
 
-        with _csv(path, types, None) as file:
+        with _csv(path, {**known, **types}, None) as file:
             found = file.schema
         foreign = [field.name for field in found if pa.types.is_binary(field.type)]
         if foreign:
@@ -159,7 +161,7 @@ class Csv:
         unknown = set(types) - set(found.names)
         if unknown:
             raise ValueError(f"types names {sorted(unknown)}, but {path} has the columns {found.names}")
-        return pa.schema([f.with_type(pa.float64()) if pa.types.is_null(f.type) else f for f in found])
+        return found
 
     @staticmethod
     def size(path: Path) -> int:
@@ -185,17 +187,24 @@ class Csv:
                 ) from error
 
 
-def open_table(data: Any, types: Mapping[str, str] | None = None) -> Table:
-    """Return the table in `data`: paths of files or folders, glob patterns, a data frame or an Arrow table."""
+def open_table(data: Any, types: Mapping[str, str] | None = None, known: Mapping[str, str] | None = None) -> Table:
+    """Return the table in `data`: paths of files or folders, glob patterns, a data frame or an Arrow table; or itself.
+
+    A CSV file does not tell text from what it looks like. So `types` are those of some of its columns, which it must
+    have; `known` are those that a model knows columns by, which go for CSV files and for the names of folders alone.
+    """
     try:
         import pyarrow as pa
     except ImportError as error:
         raise ImportError('tables are read with pyarrow: pip install "discernel[tables]"') from error
     paths = isinstance(data, str | os.PathLike)
     if paths or (isinstance(data, list | tuple) and data and all(isinstance(p, str | os.PathLike) for p in data)):
-        return Files({k: v for path in ([data] if paths else data) for k, v in _found(path).items()}, types)
+        files = {k: v for path in ([data] if paths else data) for k, v in _found(path).items()}
+        return Files(files, types or {}, known or {})
     if types:
         raise ValueError("types are for CSV files; a table in memory has its own")
+    if isinstance(data, Table):
+        return data
     if hasattr(data, "iloc"):
         return Frame(pa.Table.from_pandas(data, preserve_index=False))  # the index of pandas is not a column
     if hasattr(data, "__arrow_c_stream__"):

@@ -48,7 +48,8 @@ class TableSource(Source):
     scaling, missing, categorical
         As of `Preprocessing.fit`.
     preprocessing : Preprocessing, optional
-        That of a fitted model, instead of one found in these data; it brings its own features, scaling and so on.
+        That of a fitted model, instead of one found in these data; it brings its own features, scaling and so on. What
+        was text in training is read as text from CSV files, also where these rows look like numbers.
     types : dict of str, optional
         The Arrow types ("float64", "string", ...) of columns of CSV files, where the first 16 MiB mislead.
     cache : path, optional
@@ -101,7 +102,9 @@ class TableSource(Source):
         device: torch.device | str = "cpu",
     ):
         checks.one_of("task", task, TASKS)
-        table = open_table(data, types)
+        if preprocessing is not None:
+            checks.instance("preprocessing", preprocessing, Preprocessing)
+        table = open_table(data, types, None if preprocessing is None else preprocessing.types)
         table.advance = progress or table.advance
         if checks.boolean("shared", shared) and size() > 1:
             table.part, table.parts = rank(), size()
@@ -112,7 +115,7 @@ class TableSource(Source):
             options = {"scaling": scaling, "missing": missing, "categorical": categorical}
             self.preprocessing = Preprocessing.fit(table, names, **options)
         else:
-            self.preprocessing = checks.instance("preprocessing", preprocessing, Preprocessing)
+            self.preprocessing = preprocessing
             if features is not None:
                 raise ValueError("preprocessing has its own features: give one or the other")
             _features([], [column.name for column in preprocessing.columns], aside.wanted.names)

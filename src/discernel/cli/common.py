@@ -103,8 +103,9 @@ def bar(screen: Any, label: str, total: int | None = None, unit: str = "rows") -
         yield advance
 
 
-def opened(screen: Any, data: list[Path], model: Any, target: list[str] | None = None) -> Any:
+def opened(screen: Any, data: list[Path], model: Any, target: str | list[str] | None = None) -> Any:
     """Return the rows of a table as the model's features; with the targets, if it is told or knows where they are."""
+    from discernel.readers import open_table
     from discernel.tables import TableSource
 
     if not hasattr(model, "preprocessing_"):
@@ -115,12 +116,18 @@ def opened(screen: Any, data: list[Path], model: Any, target: list[str] | None =
     task = "classification" if hasattr(model, "classes_") else "regression"
     with reading(screen, data) as progress:
         return TableSource(
-            [str(path) for path in data],
+            open_table([str(path) for path in data], known=model.preprocessing_.types | _target_types(model, target)),
             target or None,
             task=task,
             preprocessing=model.preprocessing_,
             progress=progress,
         )
+
+
+def _target_types(model: Any, target: str | list[str] | None) -> dict[str, str]:
+    """Return the type of a target whose classes are text, some of which may look like numbers in a CSV file."""
+    texts = hasattr(model, "classes_") and model.classes_.dtype.kind == "U"
+    return {target: "string"} if texts and isinstance(target, str) else {}
 
 
 def reading(screen: Any, data: list[Path]) -> Any:
