@@ -227,6 +227,20 @@ def test_classes_are_discovered_wherever_they_first_are(small):
     assert torch.equal(targets[:], Targets.classes(column)[:])
 
 
+def test_zero_is_one_class_whatever_its_sign():
+    column = [0.0, 1.0, -0.0, 1.0, 2.0, -0.0]
+    for y in (column, column[::-1]):
+        targets = TableSource(pd.DataFrame({"a": range(6), "y": y}), "y", task="classification").targets
+        assert targets.raw().tolist() == y
+        assert not np.signbit(targets.names).any()
+
+
+def test_a_value_without_a_class_is_not_taken_for_another(monkeypatch):
+    monkeypatch.setattr(tables, "count", lambda column, counts, *rest: counts.update(["x", "y"]))
+    with pytest.raises(ValueError, match=f"'target' has {(FRAME.kind == 'z').sum()} values that equal none of"):
+        target(FRAME.kind)
+
+
 def test_values():
     assert target(FRAME.value).kind == "values"
     np.testing.assert_array_equal(target(FRAME.value).data[:, 0], FRAME.value)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from discernel import checks
-from discernel.columns import as_floats, count, kind_of, numbers_of
+from discernel.columns import UNSEEN, as_floats, count, kind_of, numbers_of
 from discernel.data import Source
 from discernel.distributed import gathered, gathered_json, rank, size, total
 from discernel.preprocessing import Preprocessing
@@ -219,10 +219,17 @@ class _Aside:
 
     def _codes(self, name: str, column: Any) -> np.ndarray:
         """Return the classes as numbers, in the order in which they have been seen."""
+        import pyarrow.compute as pc
+
         if missing := column.is_null(nan_is_null=True).true_count:
             raise ValueError(f"the target {name!r} has {missing} missing values: remove those rows")
+        if kind_of(column.type) == "number":
+            column = pc.call_function("add", [column, 0.0])  # −0 is 0, which Arrow tells apart
         count(column, self.classes, MAX_CLASSES, f"the target {name!r}", 'for regression give task="regression"')
-        return numbers_of(column, list(self.classes), -1).astype(np.int16)
+        codes = numbers_of(column, list(self.classes), UNSEEN)
+        if lost := int((codes == UNSEEN).sum()):
+            raise ValueError(f"the target {name!r} has {lost} values that equal none of its classes: give them as text")
+        return codes.astype(np.int16)
 
     def targets(self, n_rows: int) -> Targets:
         """Return the targets of all rows."""
