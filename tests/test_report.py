@@ -9,6 +9,7 @@ import torch
 from sklearn.datasets import load_diabetes, load_digits, load_wine
 
 from discernel import ArraySource, DiscernelClassifier, DiscernelRegressor, Targets, Trainer
+from discernel.evaluation import Said, scores
 from discernel.report import make_report
 from discernel.report.charts import heat_map, line, scatter, ticks
 from discernel.report.markup import Markup, png, tag
@@ -58,7 +59,24 @@ def diabetes():
     return make_report(model, rows(x[300:], Targets.values(y[300:])), rows(x[:300], Targets.values(y[:300])))
 
 
-PAGES = {"wine": wine, "digits": digits, "many": many, "diabetes": diabetes}
+def little():
+    """Six rows, three of each class."""
+    return make_report(MODELS["two"], rows(FEW[:6], Targets.classes(list("abbaab"))))
+
+
+def single():
+    """One row, and so no second one for a score to compare it with."""
+    return make_report(MODELS["values"], rows(FEW[:1], Targets.values(FEW[:1, 0])))
+
+
+FEW = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+MODELS = {
+    "two": DiscernelClassifier(5, **SHORT).fit(FEW, np.where(FEW[:, 0] > 0, "a", "b")),
+    "three": DiscernelClassifier(5, **SHORT).fit(FEW, np.array(list("abc"))[np.arange(40) % 3]),
+    "labels": DiscernelClassifier(5, **SHORT).fit(FEW, (FEW > 0).astype(int)),
+    "values": DiscernelRegressor(5, **SHORT).fit(FEW, FEW[:, 0]),
+}
+PAGES = {"wine": wine, "digits": digits, "many": many, "diabetes": diabetes, "little": little, "single": single}
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +142,31 @@ def test_the_scores_are_those_of_the_model_and_of_baselines(pages):
     assert "fitted on the training rows" in text
     assert "cross-validated, 5 folds" in (pages / "wine.html").read_text()
     assert "scores on new rows will be lower" in (pages / "wine.html").read_text()
+
+
+def named(text):
+    return rows(FEW[: len(text)], Targets.classes(list(text), names=np.array(sorted({"a", "b"} | set(text)))))
+
+
+SMALL = [  # a model, rows, and the folds that any one of can be left out and two classes or rows be left
+    *(("two", named(text), 0) for text in ("a", "aa", "aaaaaa", "ab", "aaab", "aaaaaab")),
+    *(("two", named(text), folds) for text, folds in (("abab", 2), ("aabbab", 3), ("aaaabb", 4), ("aaaaabb", 5))),
+    *(("three", named(text), folds) for text, folds in (("abc", 0), ("caba", 2), ("aaabc", 3), ("aabbcc", 2))),
+    *(("labels", rows(FEW[:n], Targets.labels(FEW[:n] > 0)), folds) for n, folds in ((1, 0), (2, 0), (3, 3), (6, 5))),
+    *(("values", rows(FEW[:n], Targets.values(FEW[:n, 0])), folds) for n, folds in ((1, 0), (2, 0), (3, 3), (4, 4))),
+]
+
+
+@pytest.mark.parametrize(("model", "source", "folds"), SMALL)
+def test_small_tables_have_baselines_where_there_are_folds(model, source, folds):
+    text = make_report(MODELS[model], source)
+    assert ("ridge on the raw features" in text) == (folds > 0)
+    assert (f"cross-validated, {folds} folds" if folds else "There are no baselines") in text
+    assert not re.search(r"\b(nan|inf)\b", text)
+
+
+def test_a_score_that_is_not_defined_is_left_out():
+    assert scores(Said(np.ones(1), np.ones(1), None), None) == {"rmse": 0.0, "mae": 0.0}
 
 
 @pytest.fixture(scope="module")

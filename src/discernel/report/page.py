@@ -16,7 +16,7 @@ from discernel.data import Source
 from discernel.estimators import DiscernelClassifier, DiscernelRegressor, feature_importance
 from discernel.evaluation import Said, plane, rows_of, say, scores, worst_confusions
 from discernel.report import charts
-from discernel.report.baselines import FOLDS, ROWS, compared
+from discernel.report.baselines import compared
 from discernel.report.markup import Markup, image, join, table, tag
 
 DOTS = 800
@@ -47,7 +47,7 @@ def make_report(
         Rows with targets that the model is scored on.
     train : Source, optional
         The rows it was trained on, on which baselines are then fitted; without them they are cross-validated on
-        `source`.
+        `source`, if it has rows enough.
     made_by : str
         The command, or the lines of code, that made the page.
     data : str
@@ -64,10 +64,10 @@ def make_report(
     shares = feature_importance(model, x)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # such as of a class with fewer rows than folds
-        others = list(compared(model, source, train))
+        how, others = compared(model, source, train)
     sections = [
         _heading(model, source, data),
-        _scores(model, said, others, len(source), train is not None, trained_on),
+        _scores(model, said, others, how, trained_on),
         _confusions(model, said) if said.y.ndim == 1 and hasattr(model, "classes_") else _predictions(said),
         _plane(model, x, _some(said)),
         _importance(shares, names),
@@ -128,7 +128,7 @@ def _heading(model, source: Source, data: str) -> Markup:
     return join((tag("h1", f"{type(model).__name__}"), _facts(facts)))
 
 
-def _scores(model, said: Said, others, count: int, on_train: bool, trained_on: bool) -> Markup:
+def _scores(model, said: Said, others: list[tuple[str, Said]], how: str, trained_on: bool) -> Markup:
     own = {"this model": scores(said, getattr(model, "classes_", None))}
     found = own | {name: scores(other, getattr(model, "classes_", None)) for name, other in others}
     columns = list(own["this model"])
@@ -140,10 +140,6 @@ def _scores(model, said: Said, others, count: int, on_train: bool, trained_on: b
             for c in columns
         ]
         rows.append([name, *cells])
-    if on_train:
-        how = f"Baselines are fitted on the training rows (at most {ROWS:,} of them) and scored on the same rows."
-    else:
-        how = f"The training rows were not at hand: baselines are cross-validated, {FOLDS} folds, on the rows scored."
     notes = [tag("p", how, class_="soft")]
     if trained_on:
         warning = "These are the rows that the model was trained on: scores on new rows will be lower."
