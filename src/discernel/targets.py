@@ -10,6 +10,7 @@ from torch import Tensor
 from discernel import checks
 
 SCALINGS = ("indicator", "unit")
+CHUNK = 2**18  # rows whose classes are looked up at a time
 
 
 @dataclass(frozen=True)
@@ -52,14 +53,14 @@ class Targets:
         if y.ndim != 1 or len(y) == 0:
             raise ValueError(f"y must be one-dimensional and not empty, got shape {y.shape}")
         try:
-            names, codes = np.unique(y, return_inverse=True)
+            names = np.unique(np.concatenate([np.unique(part) for part in _parts(y)]))
         except TypeError as error:
             kinds = ", ".join(sorted({type(label).__name__ for label in y}))
             raise TypeError(f"y must have a class for each sample, all of one sortable type; got {kinds}") from error
         if (names != names).any() or (names.dtype.kind == "f" and np.isinf(names).any()):
             raise ValueError("y has entries that are NaN or infinite; every sample needs a class")
-        if known is not None:
-            names, codes = known, _positions(names, known)[codes]
+        places = np.arange(len(names)) if known is None else _positions(names, known)
+        codes, names = _codes(y, names, places), names if known is None else known
         if len(names) < 2:
             raise ValueError(f"y must have at least two classes to tell apart, got one: {names.tolist()[0]!r}")
         scale = None
@@ -127,6 +128,17 @@ class Targets:
             data = indicators.scatter_(-1, data.long()[..., None], 1)
         data = data.to(self.dtype)
         return data if self.scale is None else data * self.scale.to(data.dtype)
+
+
+def _codes(y: np.ndarray, names: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Return the place of each row's class."""
+    dtype = np.int16 if places.max() < 2**15 else np.int64
+    return np.concatenate([places[np.searchsorted(names, part)].astype(dtype) for part in _parts(y)])
+
+
+def _parts(y: np.ndarray) -> list[np.ndarray]:
+    """Return views of a few rows each, which are worked on in less memory than all together."""
+    return [y[start : start + CHUNK] for start in range(0, len(y), CHUNK)]
 
 
 def _positions(found: np.ndarray, known: np.ndarray) -> np.ndarray:
