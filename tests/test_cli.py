@@ -46,6 +46,20 @@ def fitted(*options):
     return discernel.load("model.safetensors")
 
 
+def test_rows_of_one_class_and_a_single_row_are_scored(folder):
+    fitted()
+    rows = pd.read_csv("test.csv")
+    for name, few in (("one", rows[rows["target"] == "setosa"]), ("single", rows[:1])):
+        few.to_csv(f"{name}.csv", index=False)
+        accuracy = json.loads(run("evaluate", "model.safetensors", f"{name}.csv", "--json").output)["scores"][
+            "accuracy"
+        ]
+        run("report", "model.safetensors", "--data", f"{name}.csv", "-o", f"{name}.html", "-q")
+        page = (folder / f"{name}.html").read_text()
+        assert f"{accuracy:.4f}" in page
+        assert "There are no baselines" in page
+
+
 def test_the_whole_way(folder):
     """CSV → fit → evaluate → predict → report → export → onnxruntime says the same."""
     runtime = pytest.importorskip("onnxruntime")

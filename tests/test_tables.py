@@ -14,6 +14,8 @@ from discernel import (
     DI,
     RBF,
     ArraySource,
+    DiscernelClassifier,
+    LearnedNystroem,
     Nystroem,
     Preprocessing,
     TableSource,
@@ -194,6 +196,16 @@ def test_the_preprocessing_of_a_model_is_applied_to_other_rows(tmp_path):
     assert again.preprocessing is source.preprocessing
     np.testing.assert_array_equal(again.rows(slice(None)).x, source.preprocessing.transform(new))
     assert not again.rows(slice(None)).x[:, 2:5].any()
+
+
+def test_rows_of_one_class_are_for_scoring_alone(tmp_path):
+    source = table_source("Parquet", tmp_path)
+    one = TableSource(FRAME[FRAME["kind"] == "y"], "kind", preprocessing=source.preprocessing)
+    model = DiscernelClassifier(5, trainer=Trainer(max_epochs=2), random_state=0).fit(source)
+    assert model.score(one) == np.mean(model.predict(one) == "y")
+    for estimator in (DiscernelClassifier(5), LearnedNystroem(5)):
+        with pytest.raises(ValueError, match=r"two .*classes to tell apart"):
+            estimator.fit(one)
 
 
 def target(column, **options):

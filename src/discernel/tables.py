@@ -49,7 +49,8 @@ class TableSource(Source):
         As of `Preprocessing.fit`.
     preprocessing : Preprocessing, optional
         That of a fitted model, instead of one found in these data; it brings its own features, scaling and so on. What
-        was text in training is read as text from CSV files, also where these rows look like numbers.
+        was text in training is read as text from CSV files, also where these rows look like numbers; and all rows may
+        be of one class, as they may not where a model is to be fitted.
     types : dict of str, optional
         The Arrow types ("float64", "string", ...) of columns of CSV files, where the first 16 MiB mislead.
     cache : path, optional
@@ -128,7 +129,7 @@ class TableSource(Source):
             self._share(table.part, table.parts)
         if self.n_rows == 0:
             raise ValueError("the table has no rows")
-        made, sample_weight = aside.targets(self.n_rows), aside.weights()
+        made, sample_weight = aside.targets(self.n_rows, 2 if preprocessing is None else 1), aside.weights()
         self._keep(made, sample_weight, self.n_rows, self.features(slice(0, 1)))
 
     def _share(self, part: int, parts: int) -> None:
@@ -231,15 +232,15 @@ class _Aside:
             raise ValueError(f"the target {name!r} has {lost} values that equal none of its classes: give them as text")
         return codes.astype(np.int16)
 
-    def targets(self, n_rows: int) -> Targets:
-        """Return the targets of all rows."""
+    def targets(self, n_rows: int, n_classes: int) -> Targets:
+        """Return the targets of all rows, which must be of so many classes if they have any."""
         if not self.names:
             return Targets("values", torch.zeros(1, 1).expand(n_rows, 1), 1)
         if self.kind != "classes":
             values = self._all(np.concatenate([np.empty((0, len(self.names))), *self.parts]))
             return Targets.labels(values) if self.kind == "labels" else Targets.values(values)
         classes = sorted({name for seen in self._lists(list(self.classes)) for name in seen})
-        if len(classes) < 2:
+        if len(classes) < n_classes:
             raise ValueError(f"the target {self.names[0]!r} must have two or more classes, got {classes}")
         place = {name: number for number, name in enumerate(classes)}
         places = np.array([place[name] for name in self.classes], np.int16)

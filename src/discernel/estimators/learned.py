@@ -79,6 +79,8 @@ class LearnedMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         self._check_parameters()
         if isinstance(X, Source):
             targets = training_targets(X, y, sample_weight) if self._supervised else nothing(len(X))
+            if targets.kind == "classes" and targets.n_targets < 2:
+                raise ValueError(f"the source must have two or more classes to tell apart, got {targets.names}")
             adopt(self, X, reset=True)
             return Rows(X, None, targets, weight_of(X)).counted()
         forget(self)
