@@ -166,9 +166,16 @@ def test_whole_numbers_beyond_float64_are_rounded():
     np.testing.assert_array_equal(Preprocessing.fit(table).transform(table), [[0], [1]])
 
 
-def test_integers_that_pandas_made_floats_of_are_still_categories():
+def test_integers_that_pandas_made_floats_of_are_still_categories(tmp_path):
     found = Preprocessing.fit(pa.table({"x": [1, 2, 2]}), categorical=["x"], missing="impute")
-    np.testing.assert_array_equal(found.transform(pd.DataFrame({"x": [1.0, np.nan]})), [[1, 0], [0, 1]])
+    frame, path = pd.DataFrame({"x": [1.0, np.nan], "y": [0, 0]}), tmp_path / "a.csv"
+    frame.to_csv(path, index=False)
+    assert path.read_text().splitlines()[1:] == ["1.0,0", ",0"]
+    for data in (frame, path):
+        np.testing.assert_array_equal(found.transform(data), [[1, 0], [0, 1]])
+    path.write_text("x\n1.0\n1.5\n")
+    with pytest.raises(ValueError, match="'x' cannot be read as int64"):
+        found.transform(path)
 
 
 def test_a_column_without_any_value_is_imputed_whatever_its_type():

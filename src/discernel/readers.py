@@ -92,7 +92,7 @@ class Files(Table):
     def _batches(self, wanted):
         import pyarrow as pa
 
-        own = pa.schema([field for field in wanted if field.name not in self.partitions])
+        own = pa.schema([self._as_read(field) for field in wanted if field.name not in self.partitions])
         for path, start, stop in self._pieces():
             parts = self.files[path]
             for batch in self.format.batches(path, own, start, stop):
@@ -101,6 +101,13 @@ class Files(Table):
                     for name in wanted.names
                 }
                 yield _cast(pa.RecordBatch.from_pydict(columns), wanted, path)
+
+    def _as_read(self, field: Any) -> Any:
+        """Return a wanted column as it is to be read: CSV has no whole number in 1.0, which a cast makes one of."""
+        import pyarrow.types as pt
+
+        given = self.schema.field(field.name)
+        return given if pt.is_integer(field.type) and pt.is_floating(given.type) else field
 
     def _pieces(self) -> Iterator[tuple[Path, int, int]]:
         """Yield the files that are in the part, each with where to begin and to end in it."""
