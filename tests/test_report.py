@@ -165,6 +165,12 @@ def test_small_tables_have_baselines_where_there_are_folds(model, source, folds)
     assert not re.search(r"\b(nan|inf)\b", text)
 
 
+def test_one_is_not_many(pages):
+    text = (pages / "single.html").read_text()
+    assert "1 row; point at a dot" in text
+    assert not re.search(r"\b1 (rows|epochs)\b", text)
+
+
 def test_a_score_that_is_not_defined_is_left_out():
     assert scores(Said(np.ones(1), np.ones(1), None), None) == {"rmse": 0.0, "mae": 0.0}
 
@@ -197,6 +203,15 @@ def test_it_renders_at_every_width_without_overflow_or_errors(name, width, schem
     ground = browser.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, re.findall(r"\d+", ground))) > 380) == (scheme == "light")
     assert browser.problems == []
+
+
+def test_the_caption_of_a_narrow_matrix_is_one_line(pages, browser):
+    browser.show((pages / "little.html").as_uri(), 1280)
+    caption, cell = (
+        browser.evaluate(f"document.querySelector('{each}').getBoundingClientRect().height")
+        for each in ("figcaption", ".confusion th")
+    )
+    assert caption < 1.5 * cell
 
 
 def test_pointing_at_a_dot_shows_its_note_as_text(pages, browser):

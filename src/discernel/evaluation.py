@@ -66,9 +66,7 @@ def scores(said: Said, classes: np.ndarray | None) -> dict[str, float]:
     {'r2': 0.5, 'rmse': 0.577..., 'mae': 0.333...}
     """
     if classes is None:
-        found = (
-            {"r2": metrics.r2_score(said.y, said.predicted)} if len(said.y) > 1 else {}
-        )  # of one row it is not defined
+        found = {"r2": metrics.r2_score(said.y, said.predicted)} if len(said.y) > 1 else {}  # one row has none
         found |= {
             "rmse": metrics.root_mean_squared_error(said.y, said.predicted),
             "mae": metrics.mean_absolute_error(said.y, said.predicted),

@@ -47,8 +47,8 @@ def table(heading: list[Any], rows: list[list[Any]], caption: str | None = None,
     """Return a table that scrolls within itself where it is too wide; the first cell of a row is its heading."""
     head = tag("thead", tag("tr", *(tag("th", cell, scope="col") for cell in heading)))
     body = tag("tbody", *(tag("tr", tag("th", row[0], scope="row"), *map(_cell, row[1:])) for row in rows))
-    title = [] if caption is None else [tag("caption", caption)]
-    return tag("div", tag("table", *title, head, body, class_=class_), class_="scroll", tabindex="0")
+    whole = tag("div", tag("table", head, body, class_=class_), class_="scroll", tabindex="0")
+    return whole if caption is None else tag("figure", tag("figcaption", caption), whole)  # may be wider than the table
 
 
 def _cell(content: Any) -> Markup:

@@ -105,6 +105,10 @@ def _some(said: Said) -> Said:
     return Said(said.y[index], said.predicted[index], None)
 
 
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def _section(title: str, *content: Any) -> Markup:
     return tag("section", tag("h2", title), *content)
 
@@ -124,7 +128,7 @@ def _heading(model, source: Source, data: str) -> Markup:
         shown = ", ".join(map(str, model.classes_[:12]))
         facts["classes"] = f"{len(model.classes_)}: {shown}{', …' if len(model.classes_) > 12 else ''}"
     facts["features"] = f"{model.n_features_in_} in, {transformer._n_features_out} learned ({kind})"
-    facts["training"] = f"{model.n_iter_} epochs, {seconds:.1f} s"
+    facts["training"] = f"{_counted(model.n_iter_, 'epoch')}, {seconds:.1f} s"
     return join((tag("h1", f"{type(model).__name__}"), _facts(facts)))
 
 
@@ -185,7 +189,8 @@ def _predictions(said: Said) -> Markup:
     notes = [f"true {a:.5g}, predicted {b:.5g}" for a, b in zip(some.y, some.predicted, strict=True)]
     points = np.c_[some.y, some.predicted]
     chart = charts.scatter(points, [0] * len(points), notes, "true", "predicted")
-    return _section("Predictions", chart, tag("p", f"{len(points)} rows; point at a dot to read it.", class_="soft"))
+    words = f"{_counted(len(points), 'row')}; point at a dot to read it."
+    return _section("Predictions", chart, tag("p", words, class_="soft"))
 
 
 def _plane(model, x: np.ndarray, said: Said) -> Markup:
