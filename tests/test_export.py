@@ -32,6 +32,7 @@ from discernel import (
     Matern,
     Polynomial,
     Preprocessing,
+    TableSource,
     Trainer,
     export_onnx,
 )
@@ -129,6 +130,14 @@ def test_close_points_far_from_zero_keep_their_distances(path):
     agree(model.transform(x), served(model, path, x)["features"], np.float32)
 
 
+@each_dtype
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian", "matern 0.5", "matern 1.5", "matern 2.5", "cauchy"])
+def test_the_farthest_rows_are_like_no_landmark(kernel, dtype, path):
+    model = LearnedNystroem(5, kernel=KERNELS[kernel], criterion=None, random_state=0).fit(X.astype(dtype))
+    far = np.full((2, 4), np.sqrt(np.finfo(dtype).max) * 10, dtype)
+    agree(model.transform(far), served(model, path, far)["features"], dtype)
+
+
 @pytest.mark.parametrize("rows", [0, 1, 7])
 def test_any_number_of_rows_will_do(rows, path):
     model = DiscernelClassifier(5, feature_map=MAPS["nystroem laplacian"]).fit(X, Y)
@@ -195,6 +204,28 @@ def test_columns_of_a_table_are_inputs(path):
     x = preprocessing.transform(frame)
     np.testing.assert_array_equal(label, model.predict(x))
     agree(model.predict_proba(x), probabilities, np.float32)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        ["", "_column", "c", "d"],  # of a CSV file whose index has no name
+        ["label", "label_column", "/constant_0", "constant_0"],
+        ["rows", "landmark", "row", "unsqueeze_0"],
+    ],
+)
+def test_columns_may_have_any_name(columns, path):
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    frame = pd.DataFrame(X, columns=columns).assign(species=TASKS["classes"])
+    source = TableSource(frame, target="species")
+    model = DiscernelClassifier(feature_map=MAPS["nystroem laplacian"]).fit(source)
+    export_onnx(model, path)
+    session = runtime.InferenceSession(path)
+    inputs = json.loads(session.get_modelmeta().custom_metadata_map["inputs"])
+    assert list(inputs) == columns
+    there = session.run(["probabilities"], {name: frame[column].to_numpy() for column, name in inputs.items()})[0]
+    agree(model.predict_proba(frame), there, np.float32)
 
 
 class Wave(RBF):

@@ -5,24 +5,32 @@ from typing import Any
 import numpy as np
 
 from discernel.columns import Categorical, Numeric
-from discernel.export.graph import Graph
+from discernel.export.graph import INNER, Graph
 from discernel.preprocessing import Preprocessing
 
 OUTPUTS = ("label", "probabilities", "values", "features")
 
 
-def input_name(column: str) -> str:
-    """Return what the input of a column is called: as the column, unless an output is called so."""
-    return f"{column}_column" if column in OUTPUTS else column
+def input_names(preprocessing: Preprocessing) -> dict[str, str]:
+    """Return what the input of each column is called: as the column, unless something else in the graph may be."""
+    columns, names = [column.name for column in preprocessing.columns], {}
+    for column in columns:
+        name = column
+        if column in ("", *OUTPUTS) or column.startswith(INNER):
+            name = f"{column.lstrip(INNER)}_column"
+            while name in columns or name in names.values():
+                name += "_column"
+        names[column] = name
+    return names
 
 
 def features_of(graph: Graph, preprocessing: Preprocessing) -> tuple[str, list[Any]]:
     """Return the features, n×d, and the inputs that they are made of: a vector for each column."""
     from onnx import helper
 
-    parts, inputs = [], []
+    parts, inputs, names = [], [], input_names(preprocessing)
     for column in preprocessing.columns:
-        name = input_name(column.name)
+        name = names[column.name]
         x = graph.add("Unsqueeze", name, graph.constant([1], np.int64))
         if isinstance(column, Numeric):
             kind, part = np.float64, _numeric(graph, column, x)

@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+INNER = "/"  # what the names of values begin with that are neither inputs nor outputs
+
 
 class Graph:
     """An ONNX graph as it grows; a value in it is known by its name.
@@ -17,7 +19,7 @@ class Graph:
         What all names begin with, so that those of a graph within another one are its own.
     """
 
-    def __init__(self, dtype: np.dtype, prefix: str = ""):
+    def __init__(self, dtype: np.dtype, prefix: str = INNER):
         self.dtype, self.prefix = dtype, prefix
         self.nodes: list[Any] = []
         self.constants: list[Any] = []

@@ -65,6 +65,7 @@ def _rbf(graph: Graph, kernel: StationaryKernel, x: str, z: Tensor) -> str:
 
 def _matern(graph: Graph, kernel: Matern, x: str, z: Tensor) -> str:
     a2 = graph.add("Mul", _squared_distances(graph, kernel, x, z), graph.constant(4 * kernel.nu))
+    a2 = graph.add("Min", a2, graph.constant(1e8))  # beyond, a·exp(−a) is zero, and not ∞·0
     a = graph.add("Sqrt", a2)
     decay = graph.add("Exp", graph.add("Neg", a))
     if kernel.nu == 0.5:
@@ -84,15 +85,17 @@ def _laplacian(graph: Graph, kernel: StationaryKernel, x: str, z: Tensor) -> str
     from onnx import TensorProto, helper
 
     rows, landmarks = _scaled(graph, kernel, x, z)
-    body = Graph(np.dtype(np.float64), "each_")
-    difference = body.add("Abs", body.add("Sub", "rows", "landmark"))
+    body = Graph(np.dtype(np.float64), f"{graph.prefix}each_")
+    taken, given = ([f"{body.prefix}{name}" for name in names] for names in (("rows", "landmark"), ("same", "row")))
+    difference = body.add("Abs", body.add("Sub", *taken))
     distance = body.add("ReduceSum", difference, body.constant([1], np.int64), keepdims=0)
-    body.nodes += [helper.make_node("Identity", ["rows"], ["same"]), helper.make_node("Identity", [distance], ["row"])]
-    double = TensorProto.DOUBLE
-    inputs = [helper.make_tensor_value_info(name, double, None) for name in ("rows", "landmark")]
-    outputs = [helper.make_tensor_value_info(name, double, None) for name in ("same", "row")]
+    for value, name in zip((taken[0], distance), given, strict=True):
+        body.nodes.append(helper.make_node("Identity", [value], [name]))
+    inputs, outputs = (
+        [helper.make_tensor_value_info(name, TensorProto.DOUBLE, None) for name in names] for names in (taken, given)
+    )
     loop = helper.make_graph(body.nodes, "distances", inputs, outputs, body.constants)
-    name = f"distances_{len(graph.nodes)}"
+    name = f"{graph.prefix}distances_{len(graph.nodes)}"
     scan = helper.make_node(
         "Scan", [rows, graph.constant(landmarks, np.float64)], [f"{name}_x", name], body=loop, num_scan_inputs=1
     )

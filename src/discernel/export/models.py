@@ -19,7 +19,7 @@ from discernel.estimators import (
     LearnedFourier,
     LearnedNystroem,
 )
-from discernel.export.columns import features_of, input_name
+from discernel.export.columns import features_of, input_names
 from discernel.export.graph import Graph
 from discernel.export.maps import basis
 from discernel.feature_maps import Nystroem
@@ -33,10 +33,10 @@ def export_onnx(estimator: Any, path: str | os.PathLike) -> None:
 
     Its input ``X`` (n×d, any n) has the precision that the estimator was trained in. One that was fitted on a table has
     an input for each of its columns instead, a vector of float64, text or whole numbers under the column's name (or
-    ``label_column`` where an output is called ``label``). The outputs are ``label`` and
-    ``probabilities`` of a classifier (n×L both for multi-label), ``values`` of a regressor, ``features`` of a
-    transformer; each is what `predict`, `predict_proba` and `transform` say, to rounding. The metadata has the classes,
-    the names of the input features, the estimator and the version of discernel.
+    ``label_column`` where an output is called ``label``; the metadata's ``inputs`` has them all). The outputs are
+    ``label`` and ``probabilities`` of a classifier (n×L both for multi-label), ``values`` of a regressor, ``features``
+    of a transformer; each is what `predict`, `predict_proba` and `transform` say, to rounding. The metadata has the
+    classes, the names of the input features, the estimator and the version of discernel.
 
     Modules and scikit-learn heads are refused: torch.onnx.export and skl2onnx do those.
 
@@ -105,8 +105,7 @@ def _metadata(estimator) -> dict[str, str]:
             facts[key] = json.dumps(getattr(estimator, attribute).tolist())
     if hasattr(estimator, "preprocessing_"):
         facts["feature_names"] = json.dumps(estimator.preprocessing_.feature_names)
-        columns = {column.name: input_name(column.name) for column in estimator.preprocessing_.columns}
-        facts["inputs"] = json.dumps(columns)
+        facts["inputs"] = json.dumps(input_names(estimator.preprocessing_))
     return facts
 
 
