@@ -129,6 +129,18 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
     assert [entry.name for entry in tmp_path.iterdir()] == ["run"]
 
 
+def test_only_a_file_is_replaced_by_one(tmp_path):
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("folder", "pipe"):  # or a device, as /dev/null is
+        with pytest.raises(FileExistsError, match="is no file"):
+            files.write_bytes(tmp_path / name, b"content")
+    assert (tmp_path / "pipe").is_fifo()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "pipe"]
+    with pytest.raises(FileNotFoundError, match="make it first"):
+        files.write_bytes(tmp_path / "nowhere" / "file", b"content")
+
+
 def test_what_is_written_is_read_again(tmp_path):
     arrays = {"a": torch.rand(3, 2).T, "b": torch.arange(3), "c": torch.tensor(1.5, dtype=torch.float64)}
     meta = {"x": [1, 2.5, None, True], "y": {"z": "ü", "inf": float("inf")}}

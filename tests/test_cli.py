@@ -192,6 +192,10 @@ def test_fit_can_report(folder):
         (["fit", "train.csv", "-t", "nothing"], "there is no column 'nothing'"),
         (["fit", "train.csv", "-t", "target", "--resume"], "there is nothing to resume"),
         (["fit", "train.csv", "-t", "target", "-o", "no/where/model"], "does not exist: make it first"),
+        (["fit", "train.csv", "-t", "target", "-o", "."], "is no file, but a folder"),
+        (["fit", "train.csv", "-t", "target", "--report", "no/where.html"], "does not exist: make it first"),
+        (["fit", "train.csv", "-t", "target", "--test", "test.csv"], "give --report too"),
+        (["fit", "train.csv", "-t", "target", "--report", "r.html", "--test", "no.csv"], "no file or folder 'no.csv'"),
         (["fit", "train.csv", "-t", "sepal_length", "--head", "svm", "--task", "regression"], "ridge head alone"),
         (["fit", "train.csv", "-t", "target", "-J", "0"], "n_components must be at least 1"),
         (["predict", "train.csv", "test.csv"], "damaged or not a discernel file"),
@@ -214,11 +218,22 @@ def test_an_error_is_one_sentence(folder, arguments, words):
     short = {"trainer": discernel.Trainer(max_epochs=1), "random_state": 0}
     discernel.save(discernel.DiscernelClassifier(5, **short).fit(x, y), "plain.safetensors")
     discernel.save(discernel.LearnedNystroem(5, **short).fit(x, y), "features.safetensors")
+    before = {path: path.read_bytes() for path in folder.iterdir()}
     result = run(*arguments, code=1)
     assert result.stderr.startswith("Error: ")
     assert words in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert "Traceback" in run(*arguments, "--debug", code=1).stderr
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_fit_that_is_refused_leaves_the_state_of_a_stopped_one(folder):
+    kept = folder / "model.safetensors.checkpoint"
+    kept.write_text("hours of work")
+    run("fit", "train.csv", "-t", "typo", *QUICK, code=1)
+    assert kept.read_text() == "hours of work"
+    fitted()
+    assert not kept.exists()
 
 
 def test_wrong_usage_and_bugs_have_codes_of_their_own(folder, monkeypatch):

@@ -41,7 +41,7 @@ def whole(path: str | os.PathLike) -> Iterator[Path]:
 
     If nothing is written there, what is at `path` stays.
     """
-    path = Path(path)
+    path = place(path)
     temporary = path.with_name(f".{path.name}.tmp")  # a fixed name: what a crash leaves is removed
     temporary.unlink(missing_ok=True)  # also a link that someone else has put there
     try:
@@ -53,6 +53,16 @@ def whole(path: str | os.PathLike) -> Iterator[Path]:
     finally:
         temporary.unlink(missing_ok=True)
     _flush(path.parent)
+
+
+def place(path: str | os.PathLike) -> Path:
+    """Return where a file is to go, if it can: its folder is there, and what it would replace is a file."""
+    path = Path(path)
+    if not path.absolute().parent.is_dir():
+        raise FileNotFoundError(f"the folder of {path} does not exist: make it first")
+    if path.exists() and not path.is_file():
+        raise FileExistsError(f"{path} is no file, but a folder or a device: give the name of a file")
+    return path
 
 
 def _flush(path: Path) -> None:

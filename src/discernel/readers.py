@@ -206,7 +206,7 @@ def open_table(data: Any, types: Mapping[str, str] | None = None, known: Mapping
         raise ImportError('tables are read with pyarrow: pip install "discernel[tables]"') from error
     paths = isinstance(data, str | os.PathLike)
     if paths or (isinstance(data, list | tuple) and data and all(isinstance(p, str | os.PathLike) for p in data)):
-        files = {k: v for path in ([data] if paths else data) for k, v in _found(path).items()}
+        files = {k: v for path in ([data] if paths else data) for k, v in found_files(path).items()}
         return Files(files, types or {}, known or {})
     if types:
         raise ValueError("types are for CSV files; a table in memory has its own")
@@ -229,7 +229,7 @@ def _distinct(schema):
     return schema
 
 
-def _found(pattern: str | os.PathLike) -> dict[Path, dict[str, str | None]]:
+def found_files(pattern: str | os.PathLike) -> dict[Path, dict[str, str | None]]:
     """Return the files that a path, a folder or a pattern stands for, sorted, with the values their folders name."""
     path = Path(pattern)
     if path.is_file():

@@ -118,19 +118,24 @@ def fit(
       discernel fit 'year=*/*.parquet' -t label --head softmax -o m.safetensors
       torchrun --nproc-per-node 2 -m discernel fit train.parquet -t label
     """
+    from discernel.checkpoint import place
     from discernel.distributed import first, processes, restarted
+    from discernel.readers import found_files
 
     screen, started = console(quiet or as_json or not first()), time.perf_counter()
-    checkpoint = out.with_name(f"{out.name}.checkpoint")
+    checkpoint = place(out).with_name(f"{out.name}.checkpoint")
     if resume and not checkpoint.is_file():
         raise ValueError(f"there is nothing to resume: {checkpoint} does not exist; run the command without --resume")
-    if not out.absolute().parent.is_dir():
-        raise ValueError(f"the folder of {out} does not exist: make it first")
-    if not resume and not restarted():
-        checkpoint.unlink(missing_ok=True)
+    if test and report is None:
+        raise ValueError("--test has the rows of a report: give --report too")
+    place(report or out)  # before training, which would be in vain
+    for path in test or []:
+        found_files(path)
     with processes(timeout):
         source = _source(screen, data, target, task, features, weight, categorical, scaling, missing)
         model = _estimator(source, components, map, head, early_stopping, seed)
+        if not resume and not restarted():
+            checkpoint.unlink(missing_ok=True)
         try:
             _train(screen, model, source, epochs, checkpoint)
         except KeyboardInterrupt:
