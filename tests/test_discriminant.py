@@ -533,6 +533,22 @@ def test_bad_data_are_refused_with_what_is_wrong(estimator, X, y, message):
         estimator.fit(X, y)
 
 
+@pytest.mark.parametrize(
+    ("model", "changed", "y", "message"),
+    [
+        (DCA(), {}, np.zeros(150, int), "two classes"),
+        (DCA(), {}, np.full(150, 0.5), "nothing in common"),
+        (KernelDCA(), {"kernel": "gauss"}, SPECIES, "kernel must be one of"),
+        (KernelDiscriminantAnalysis(), {"gamma": [1.0]}, SPECIES, "gamma has 1 values"),
+    ],
+)
+def test_a_refused_fit_leaves_the_model_as_it_was(model, changed, y, message):
+    before = model.fit(IRIS, SPECIES).transform(IRIS)
+    with pytest.raises(ValueError, match=message):
+        model.set_params(**changed).fit(IRIS[:, :2], y)
+    np.testing.assert_array_equal(model.transform(IRIS), before)
+
+
 def test_weights_must_not_all_be_zero_or_any_negative():
     with pytest.raises(ValueError, match=r"at least one (positive weight|non-zero)"):
         DCA().fit(IRIS, SPECIES, sample_weight=np.zeros(150))

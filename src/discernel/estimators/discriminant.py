@@ -24,7 +24,18 @@ from discernel.discriminant import (
     within_class,
 )
 from discernel.estimators.gamma import gamma_of, kernel_from_data
-from discernel.estimators.inputs import ROWS, TRAINING_ROWS, chunks, dense, encode, make_source, sample, weights
+from discernel.estimators.inputs import (
+    ROWS,
+    TRAINING_ROWS,
+    chunks,
+    dense,
+    encode,
+    make_source,
+    sample,
+    unless_it_fails,
+    weights,
+)
+from discernel.estimators.subspace import NOTHING, Subspace
 from discernel.feature_maps import FeatureMap, ModuleMap, Nystroem
 from discernel.landmarks import INITS, choose_landmarks, distinct_rows
 from discernel.run import moments_over
@@ -32,35 +43,6 @@ from discernel.targets import SCALINGS, Targets
 
 EXACT_ROWS = 5000  # as many rows may all be landmarks: kernel matrix, scatter and their factors then take some 1.5 GB
 GAMMA_RULES = ("scale", "median", "cv")
-NOTHING = "X and y have nothing in common that could be a component: is one of them constant?"
-
-
-class Subspace(FeatureMap):
-    """Where components are looked for: φ(x) = (g(x) − c)T, g being the basis of a map; in float64 whatever `x` is.
-
-    A kernel's basis k(x, X_r) gets the root of k(X_r, X_r), and so orthonormal features: moments of the basis itself
-    would square a condition number that is large enough as it is.
-    """
-
-    def __init__(self, feature_map: FeatureMap, root: Tensor | None = None, centre: Tensor | float = 0.0):
-        super().__init__()
-        if root is not None and root.shape[1] == 0:
-            raise ValueError(NOTHING)
-        self.feature_map, self.root, self.centre = feature_map, root, centre
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return φ(x)."""
-        basis = self.feature_map.basis(x.double()) - self.centre
-        return basis if self.root is None else basis @ self.root
-
-    def lift(self, scalings: Tensor) -> Tensor:
-        """Return what multiplies the basis, given what multiplies φ."""
-        return scalings if self.root is None else self.root @ scalings
-
-    def mean(self, mean: Tensor) -> Tensor:
-        """Return the mean of the basis, given that of φ."""
-        gram, lifted = self.feature_map.gram(), self.lift(mean)
-        return self.centre + (lifted if gram is None else gram @ lifted)
 
 
 class DiscriminantAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -88,8 +70,11 @@ class DiscriminantAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         sample_weight : array (n,), optional
             How often each row counts.
         """
-        self._check_parameters()
-        X, y, weight = self._rows(X, y, sample_weight)
+        with unless_it_fails(self):
+            return self._find(*self._rows(X, y, sample_weight))
+
+    def _find(self, X, y, weight):
+        """Find the components of validated rows."""
         targets = Targets.values(np.zeros(X.shape[0])) if y is None else self._targets(y, weight)
         source = make_source(X, targets, weight, "cpu")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -121,6 +106,7 @@ class DiscriminantAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
 
     def _rows(self, X, y, sample_weight):
         """Return validated rows, targets and weights, without the rows of weight zero."""
+        self._check_parameters()
         if y is None:
             X = validate_data(self, X, **TRAINING_ROWS)
         else:
