@@ -12,6 +12,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.datasets import load_diabetes, load_digits, load_iris, make_moons
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import NotFittedError
 from sklearn.kernel_approximation import Nystroem as RandomNystroem
 from sklearn.kernel_approximation import RBFSampler
 from sklearn.linear_model import LogisticRegression
@@ -83,6 +84,24 @@ def seeded(estimator, **params):
 each_public = pytest.mark.parametrize("estimator", PUBLIC, ids=lambda each: each.__name__)
 each_learned = pytest.mark.parametrize("estimator", LEARNED, ids=lambda each: each.__name__)
 each_map = pytest.mark.parametrize("estimator", MAPS, ids=lambda each: each.__name__)
+
+
+@pytest.mark.parametrize("estimator", PUBLIC)
+def test_what_is_not_fitted_says_so(estimator):
+    model = small(estimator)
+    for method in ("transform", "predict", "predict_proba", "decision_function"):
+        if hasattr(model, method):
+            with pytest.raises(NotFittedError, match=f"This {estimator.__name__} instance is not fitted yet"):
+                getattr(model, method)(X)
+
+
+@pytest.mark.parametrize("module", [nn.Identity(), nn.BatchNorm1d(4, affine=False)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_modules_without_parameters_keep_the_precision(module, dtype):
+    x = X.astype(dtype)
+    features = LearnedFeatures(module, criterion=None).fit(x).transform(x)
+    assert features.dtype == dtype
+    np.testing.assert_allclose(features, x, rtol=1e-5 if module._buffers else 0)
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import itertools
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
@@ -201,8 +202,10 @@ class LearnedMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         if self._n_features_out == 0:
             raise ValueError("no features are left, since the kernel is zero at all landmarks: choose another kernel")
 
-    def _dtype(self) -> torch.dtype:
-        return next((p.dtype for p in self.feature_map_.parameters()), torch.float32)
+    def _dtype(self) -> torch.dtype | None:
+        """Return the precision of the map, or None for that of the rows where it keeps no numbers."""
+        kept = itertools.chain(self.feature_map_.parameters(), self.feature_map_.buffers())
+        return next((each.dtype for each in kept if each.is_floating_point()), None)
 
     def _device(self) -> torch.device:
         """Return where to compute: the CPU if a model has been brought to where there is no GPU."""

@@ -403,7 +403,8 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def transform(self, X):
         """Return the learned features φ(X), n×J."""
-        return self.transformer_._features(self._validated(X))
+        X = self._validated(X)
+        return self.transformer_._features(X)
 
     @property
     def _n_features_out(self) -> int:
