@@ -158,6 +158,28 @@ def test_pictures(folder, picture):
     assert (folder / f"{picture}.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_model_that_was_not_told_its_target_is_told(folder):
+    pytest.importorskip("matplotlib")
+    source, short = discernel.TableSource("train.csv", "target"), {"trainer": discernel.Trainer(max_epochs=1)}
+    discernel.save(discernel.DiscernelClassifier(5, **short).fit(source), "classes.safetensors")
+    discernel.save(discernel.LearnedNystroem(5, **short).fit(source), "features.safetensors")
+    told = "--data", "test.csv", "--target", "target", "-q"
+    run("report", "classes.safetensors", *told)
+    run("plot", "classes.safetensors", "confusion", *told)
+    run("plot", "features.safetensors", "components", *told, "-o", "plane.svg")
+    assert "</html>" in (folder / "report.html").read_text()
+    assert (folder / "confusion.png").read_bytes().startswith(b"\x89PNG")
+    assert "</svg>" in (folder / "plane.svg").read_text()
+
+
+@pytest.mark.filterwarnings("ignore:n_components is 1000")
+def test_inspect_counts_the_features_that_there_are(folder):
+    fitted("-J", "1000")
+    assert "6 in, 100 learned" in run("inspect", "model.safetensors").output
+    discernel.save(discernel.DCA().fit(IRIS.iloc[:, :4], IRIS["target"]), "dca.safetensors")
+    assert "4 in, 2 learned" in run("inspect", "dca.safetensors").output
+
+
 def test_inspect_tells_what_it_is(folder):
     fitted("--head", "svm")
     told = run("inspect", "model.safetensors").output
@@ -204,11 +226,15 @@ def test_fit_can_report(folder):
         (["predict", "model.safetensors", "test.csv", "-o", "said.xlsx"], "must end in .csv or .parquet"),
         (["evaluate", "model.safetensors", "other.csv"], "there is no column 'target'"),
         (["plot", "model.safetensors", "confusion"], "give --data"),
+        (["plot", "model.safetensors", "training", "-o", "training"], "must end in .png, .svg, .pdf"),
+        (["plot", "discriminant.safetensors", "training"], "there is no training to draw"),
         (["plot", "model.safetensors", "landmarks", "--image", "2x2"], "does not make 6 features"),
         (["plot", "model.safetensors", "landmarks", "--image", "round"], "such as 28x28"),
         (["report", "plain.safetensors", "--data", "test.csv"], "does not know the name of its target"),
         (["predict", "plain.safetensors", "test.csv"], "was not fitted on a table"),
         (["predict", "features.safetensors", "test.csv"], "predicts nothing"),
+        (["evaluate", "features.safetensors", "test.csv", "-t", "target"], "predicts nothing"),
+        (["report", "features.safetensors", "--data", "test.csv", "-t", "target"], "predicts nothing"),
     ],
 )
 def test_an_error_is_one_sentence(folder, arguments, words):
@@ -218,6 +244,7 @@ def test_an_error_is_one_sentence(folder, arguments, words):
     short = {"trainer": discernel.Trainer(max_epochs=1), "random_state": 0}
     discernel.save(discernel.DiscernelClassifier(5, **short).fit(x, y), "plain.safetensors")
     discernel.save(discernel.LearnedNystroem(5, **short).fit(x, y), "features.safetensors")
+    discernel.save(discernel.DCA().fit(x, y), "discriminant.safetensors")
     before = {path: path.read_bytes() for path in folder.iterdir()}
     result = run(*arguments, code=1)
     assert result.stderr.startswith("Error: ")
@@ -243,7 +270,7 @@ def test_wrong_usage_and_bugs_have_codes_of_their_own(folder, monkeypatch):
     def broken(path):
         raise AssertionError("never")
 
-    monkeypatch.setattr("discernel.cli.using.loaded", broken)
+    monkeypatch.setattr("discernel.cli.using.predictor", broken)
     assert "a bug in discernel" in run("evaluate", "model.safetensors", "test.csv", code=70).stderr
 
 

@@ -21,6 +21,9 @@ EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError, FloatingPo
 
 Data = Annotated[list[Path], typer.Argument(help="CSV or Parquet: files, folders or patterns.", metavar="DATA")]
 Model = Annotated[Path, typer.Argument(help="A model that `fit` has saved.", metavar="MODEL")]
+Target = Annotated[
+    list[str] | None, typer.Option("--target", "-t", help="The target, if the model does not know its name here.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and show no progress.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -113,7 +116,7 @@ def opened(screen: Any, data: list[Path], model: Any, target: str | list[str] | 
             "the model was not fitted on a table, so it does not know the columns: "
             "use `discernel fit`, or fit an estimator on a TableSource"
         )
-    task = "classification" if hasattr(model, "classes_") else "regression"
+    task = "classification" if hasattr(model, "classes_") else "regression" if hasattr(model, "predict") else "auto"
     with reading(screen, data) as progress:
         return TableSource(
             open_table([str(path) for path in data], known=model.preprocessing_.types | _target_types(model, target)),
@@ -140,6 +143,14 @@ def loaded(path: Path) -> Any:
     from discernel.estimators import load
 
     return load(path)
+
+
+def predictor(path: Path) -> Any:
+    """Return the saved model, which must be one that predicts."""
+    estimator = loaded(path)
+    if not hasattr(estimator, "predict"):
+        raise ValueError(f"{path} is a transformer and predicts nothing: use `discernel transform`")
+    return estimator
 
 
 def print_json(content: Any) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from discernel import plots
+from discernel.checkpoint import whole
 from discernel.data import Source
 from discernel.estimators import feature_importance
 from discernel.evaluation import plane, rows_of, say
@@ -26,19 +27,26 @@ def draw(picture: str, estimator: Any, source: Any, out: Path, image: tuple[int,
     if picture == "landmarks":
         _landmarks(figure, estimator, image)
     elif picture == "training":
-        plots.training_curve(figure.subplots(), estimator.history_)
+        _training(figure.subplots(), estimator)
     else:
         {"importance": _importance, "components": _components, "confusion": _confusion}[picture](
             figure.subplots(), estimator, source
         )
-    figure.savefig(out, dpi=150)
+    with whole(out) as temporary:
+        figure.savefig(temporary, dpi=150, format=out.suffix[1:])
     plt.close(figure)
+
+
+def _training(ax: Any, estimator: Any) -> None:
+    if not getattr(estimator, "history_", []):
+        raise ValueError("the model was not trained in epochs: there is no training to draw")
+    plots.training_curve(ax, estimator.history_)
 
 
 def _landmarks(figure: Any, estimator: Any, image: tuple[int, int] | None) -> None:
     transformer = getattr(estimator, "transformer_", estimator)
     if not hasattr(transformer, "components_"):
-        raise ValueError("the model has frequencies and no landmarks to draw")
+        raise ValueError("the model has no landmarks to draw")
     landmarks = transformer.components_
     if image is None:
         plots.landmark_profiles(figure.subplots(), landmarks, names_of(estimator))

@@ -13,14 +13,18 @@ from discernel.cli.common import (
     Json,
     Model,
     Quiet,
+    Target,
     bar,
     command,
     command_line,
     console,
     loaded,
     opened,
+    predictor,
     print_json,
 )
+
+FORMATS = (".png", ".svg", ".pdf")
 
 
 class Picture(StrEnum):
@@ -49,16 +53,16 @@ def inspect(model: Model, as_json: Json = False, debug: Debug = False) -> None:
         print_json(header)
         return
     width = shutil.get_terminal_size().columns - 1
-    for name, value in _summary(header).items():
+    for name, value in _summary(header, loaded(model)._n_features_out).items():
         typer.echo(textwrap.fill(f"{name:12} {value}", width, subsequent_indent=" " * 13, break_on_hyphens=False))
 
 
-def _summary(header: dict[str, Any]) -> dict[str, Any]:
-    """Return what is worth telling of a header, by name."""
+def _summary(header: dict[str, Any], learned: int) -> dict[str, Any]:
+    """Return what is worth telling of the header of a model with so many learned features, by name."""
     names = {name.strip("_"): entry["values"] for name, entry in header["names"].items()}
     told = {"estimator": header["class"]}
     inner = header.get("transformer", header)
-    told["features"] = f"{header['values']['n_features_in_']} in, {_size(inner)} learned ({inner['map']['class']})"
+    told["features"] = f"{header['values']['n_features_in_']} in, {learned} learned ({inner['map']['class']})"
     for name, plural in (("target_names", "target"), ("classes", "classes"), ("feature_names_in", "columns")):
         if name in names:
             told[plural] = _some(names[name])
@@ -76,10 +80,6 @@ def _summary(header: dict[str, Any]) -> dict[str, Any]:
     told["parameters"] = ", ".join(f"{k}={v}" for k, v in set_by_hand.items())
     told["written by"] = ", ".join(f"{name} {version}" for name, version in header["versions"].items())
     return told
-
-
-def _size(header: dict[str, Any]) -> Any:
-    return header["params"].get("n_components", "?")
 
 
 def _some(names: list[Any], most: int = 8) -> str:
@@ -118,6 +118,7 @@ def plot(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="PNG, SVG or PDF; else named after the picture.")
     ] = None,
+    target: Target = None,
     image: Annotated[str, typer.Option(help="Draw landmarks as images of this shape, as 28x28.")] = "",
     quiet: Quiet = False,
     debug: Debug = False,
@@ -133,14 +134,16 @@ def plot(
     from discernel.cli.drawing import draw
     from discernel.cli.using import targets_of
 
+    out = Path(f"{picture}.png") if out is None else out
+    if out.suffix not in FORMATS:
+        raise ValueError(f"--out must end in {', '.join(FORMATS)}, got {str(out)!r}")
     screen, estimator = console(quiet), loaded(model)
     source = None
     if picture not in (Picture.training, Picture.landmarks):
         if not data:
             raise ValueError(f"to draw {picture} takes rows: give --data")
-        target = None if picture == Picture.importance else targets_of(estimator, None)
-        source = opened(screen, data, estimator, target)
-    out = Path(f"{picture}.png") if out is None else out
+        known = None if picture == Picture.importance else targets_of(estimator, target)
+        source = opened(screen, data, estimator, known)
     draw(str(picture), estimator, source, out, _shape(image))
     typer.echo(f"saved {out}")
 
@@ -163,6 +166,7 @@ def report(
     train: Annotated[
         list[Path] | None, typer.Option(help="The training rows, for baselines fitted on the same rows.")
     ] = None,
+    target: Target = None,
     image: Annotated[str, typer.Option(help="Show landmarks as images of this shape, as 28x28.")] = "",
     quiet: Quiet = False,
     debug: Debug = False,
@@ -173,7 +177,8 @@ def report(
     Examples:
       discernel report model.safetensors --data test.csv --train train.csv
     """
-    write_report(console(quiet), loaded(model), data, train, out, command_line(), image=_shape(image))
+    estimator, shape = predictor(model), _shape(image)
+    write_report(console(quiet), estimator, data, train, out, command_line(), target=target, image=shape)
     typer.echo(f"saved {out}")
 
 
@@ -185,6 +190,7 @@ def write_report(
     out: Path,
     made_by: str,
     *,
+    target: list[str] | None = None,
     trained_on: bool = False,
     image: tuple[int, int] | None = None,
 ) -> None:
@@ -193,9 +199,9 @@ def write_report(
     from discernel.cli.using import targets_of
     from discernel.report import make_report
 
-    target = targets_of(estimator, None)
-    source = opened(screen, data, estimator, target)
-    others = None if train is None else opened(screen, train, estimator, target)
+    known = targets_of(estimator, target)
+    source = opened(screen, data, estimator, known)
+    others = None if train is None else opened(screen, train, estimator, known)
     with bar(screen, "Comparing with baselines"):
         page = make_report(
             estimator,

@@ -14,11 +14,13 @@ from discernel.cli.common import (
     Json,
     Model,
     Quiet,
+    Target,
     bar,
     command,
     console,
     loaded,
     opened,
+    predictor,
     print_json,
 )
 
@@ -45,9 +47,7 @@ def predict(
       discernel predict model.safetensors new.parquet --probabilities -o p.parquet
       discernel predict model.safetensors new.csv | head
     """
-    estimator = loaded(model)
-    if not hasattr(estimator, "predict"):
-        raise ValueError(f"{model} is a transformer and predicts nothing: use `discernel transform`")
+    estimator = predictor(model)
     if probabilities and not hasattr(estimator, "predict_proba"):
         raise ValueError(f"{model} is a regressor and has no probabilities: leave --probabilities out")
     _each(data, estimator, out, quiet, lambda x: _predictions(estimator, x, probabilities))
@@ -70,9 +70,7 @@ def transform(model: Model, data: Data, out: Out = None, quiet: Quiet = False, d
 def evaluate(
     model: Model,
     data: Data,
-    target: Annotated[
-        list[str] | None, typer.Option("--target", "-t", help="The target, if it has another name here.")
-    ] = None,
+    target: Target = None,
     as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -86,7 +84,7 @@ def evaluate(
     """
     from discernel.evaluation import say, scores
 
-    screen, estimator = console(quiet or as_json), loaded(model)
+    screen, estimator = console(quiet or as_json), predictor(model)
     source = opened(screen, data, estimator, targets_of(estimator, target))
     with bar(screen, "Predicting", len(source)) as advance:
         found = scores(say(estimator, source, advance), getattr(estimator, "classes_", None))
