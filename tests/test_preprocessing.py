@@ -255,6 +255,11 @@ BAD = {
     "identifiers": (lambda: fit(x=[str(i) for i in range(1001)]), ValueError, "'x' has more than 1000 different"),
     "unknown feature": (lambda: Preprocessing.fit(COLOURS, ["weight"]), ValueError, r"no columns \['weight'\].*'size'"),
     "unknown categorical": (lambda: fit({"categorical": ["y"]}, x=[1]), ValueError, r"no columns \['y'\]"),
+    "categorical, but no feature": (
+        lambda: Preprocessing.fit(COLOURS, ["size"], categorical=["colour"]),
+        ValueError,
+        r"\['colour'\] are said to be categorical, but are not among the features \['size'\]",
+    ),
     "unknown scaling": (lambda: fit({"scaling": "max"}, x=[1]), ValueError, "scaling must be one of"),
     "unknown rule": (lambda: fit({"missing": "zero"}, x=[1]), ValueError, "missing must be one of"),
     "array": (lambda: Preprocessing.fit(np.zeros((2, 2))), TypeError, "data must be a path.*ArraySource"),

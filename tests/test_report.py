@@ -165,6 +165,12 @@ def test_small_tables_have_baselines_where_there_are_folds(model, source, folds)
     assert not re.search(r"\b(nan|inf)\b", text)
 
 
+@pytest.mark.parametrize("image", [(2, 2), (-1, -3)])
+def test_images_have_as_many_numbers_as_there_are_features(image):
+    with pytest.raises(ValueError, match="do not make 3 features"):
+        make_report(MODELS["two"], named("abab"), image=image)
+
+
 def test_one_is_not_many(pages):
     text = (pages / "single.html").read_text()
     assert "1 row; point at a dot" in text

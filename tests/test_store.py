@@ -29,6 +29,7 @@ def test_rows_are_read_as_from_an_array(monkeypatch, gap, page):
         slice(None),
         slice(3, 50),
         slice(90, 200),
+        slice(3, 50, 4),
         slice(100, 120),
         np.array([], int),
         np.array([99]),

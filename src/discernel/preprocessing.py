@@ -266,6 +266,8 @@ def _statistics(table: Table, names: list[str], categorical: set[str]) -> "list[
     absent = [name for name in [*names, *sorted(categorical)] if name not in table.schema.names]
     if absent:
         raise ValueError(f"there are no columns {absent}; there are {table.schema.names}")
+    if others := sorted(categorical.difference(names)):
+        raise ValueError(f"the columns {others} are said to be categorical, but are not among the features {names}")
 
     def nothing() -> "list[_Numbers | _Categories]":
         return [_start(name, table.schema.field(name).type, name in categorical) for name in names]

@@ -58,10 +58,10 @@ class MatrixFile:
         self.n_rows += len(rows)
 
     def __getitem__(self, index: slice | np.ndarray) -> np.ndarray:
-        """Return the rows at `index`, a slice or an array of row numbers in any order, in memory."""
+        """Return the rows at `index`, a slice forwards or an array of row numbers in any order, in memory."""
         if isinstance(index, slice):
-            start, stop, _ = index.indices(self.n_rows)
-            return self._read(start, stop)
+            start, stop, step = index.indices(self.n_rows)
+            return self._read(start, stop)[::step]
         out = np.empty((len(index), self.n_columns), np.float32)
         if not len(index):
             return out

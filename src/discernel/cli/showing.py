@@ -195,10 +195,11 @@ def write_report(
     image: tuple[int, int] | None = None,
 ) -> None:
     """Write the report of a model on rows of a table."""
-    from discernel.checkpoint import write_bytes
+    from discernel.checkpoint import place, write_bytes
     from discernel.cli.using import targets_of
     from discernel.report import make_report
 
+    place(out)
     known = targets_of(estimator, target)
     source = opened(screen, data, estimator, known)
     others = None if train is None else opened(screen, train, estimator, known)

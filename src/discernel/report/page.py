@@ -59,6 +59,8 @@ def make_report(
     image : (int, int), optional
         Show landmarks as images of this shape.
     """
+    if image is not None and (min(image) < 1 or image[0] * image[1] != model.n_features_in_):
+        raise ValueError(f"images of {image[0]}x{image[1]} numbers do not make {model.n_features_in_} features")
     names = _names(model) if names is None else names
     said, (x, _) = say(model, source), rows_of(source, DOTS)
     shares = feature_importance(model, x)
