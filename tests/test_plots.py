@@ -76,8 +76,16 @@ def test_components_of_classes(ax, n_classes):
     assert labels(ax.get_legend().get_texts()) == sorted(set(y))
 
 
-def test_components_of_numbers(ax):
-    points, y = RNG.normal(size=(9, 2)), RNG.normal(size=9)
+def test_classes_may_be_called_anything(ax):
+    y = np.array(["_", "_hidden", "$a$"])
+    plots.components(ax, RNG.normal(size=(3, 2)), y)
+    plots.components(ax, RNG.normal(size=(3, 2)), y)  # over what is there already
+    assert labels(ax.get_legend().get_texts()) == [r"\$a\$", "_", "_hidden"]
+
+
+@pytest.mark.parametrize("y", [RNG.normal(size=9), np.arange(100), np.arange(100.0)], ids=["few", "ints", "floats"])
+def test_components_of_numbers(ax, y):
+    points = RNG.normal(size=(len(y), 2))
     plots.components(ax, points, y)
     np.testing.assert_array_equal(ax.collections[0].get_array(), y)
 

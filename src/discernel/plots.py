@@ -112,19 +112,27 @@ def importance(ax: Any, shares: np.ndarray, names: Sequence[str] | None = None, 
 def components(ax: Any, points: np.ndarray, y: np.ndarray) -> Any:
     """Draw two discriminant components (n×2) of rows as dots: classes in colours and shapes, numbers on a scale.
 
-    Numbers that are not whole are on a scale, all else are classes.
+    Numbers are on a scale if they are not whole or more than can be told apart by colour and shape; all else are
+    classes.
     """
     y = np.asarray(y)
-    if y.dtype.kind == "f" and (y != y.round()).any():
+    names = np.unique(y)
+    many = len(names) > len(CLASSES) * len(MARKERS)
+    if (y.dtype.kind == "f" and (y != y.round()).any()) or (y.dtype.kind in "iuf" and many):
         image = ax.scatter(*points[:, :2].T, c=y, s=12, cmap="viridis")
         ax.figure.colorbar(image, ax=ax, label="target")
     else:
-        for number, name in enumerate(np.unique(y)):
+        for number, name in enumerate(names):
             colour, marker = CLASSES[number % len(CLASSES)], MARKERS[number // len(CLASSES) % len(MARKERS)]
             own = points[y == name]
-            ax.scatter(*own[:, :2].T, color=colour, marker=marker, s=12, alpha=0.7, linewidths=0, label=_short(name))
-        columns = 1 if number < 20 else 2
-        ax.legend(bbox_to_anchor=(1, 1), loc="upper left", frameon=False, ncols=columns, markerscale=1.6, fontsize=9)
+            ax.scatter(*own[:, :2].T, color=colour, marker=marker, s=12, alpha=0.7, linewidths=0)
+        looks, where = ax.collections[-len(names) :], {"bbox_to_anchor": (1, 1), "loc": "upper left"}
+        columns = 1 if len(names) <= 20 else 2
+        legend = ax.legend(
+            looks, ["?"] * len(names), **where, frameon=False, ncols=columns, markerscale=1.6, fontsize=9
+        )
+        for text, name in zip(legend.get_texts(), names, strict=True):
+            text.set_text(_short(name))  # and not a label: those that begin with an underscore would be left out
     ax.set_xlabel("first component")
     ax.set_ylabel("second component")
     _plain(ax, "both")
