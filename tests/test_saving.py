@@ -13,6 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
+import discernel
 from discernel import (
     RBF,
     DiscernelClassifier,
@@ -300,6 +301,16 @@ def test_a_header_that_does_not_fit_is_refused(old, new, path):
     save(model.fit(X, y), path)
     rewritten(path, old, new)
     with pytest.raises(FileError, match="is damaged"):
+        load(path)
+
+
+def test_a_file_of_another_version_is_called_that(path):
+    model, y = MODELS["two classes"]
+    save(model.fit(X, y), path)
+    rewritten(path, f'"discernel": "{discernel.__version__}"', '"discernel": "99.0"')
+    np.testing.assert_array_equal(load(path).predict(X), model.predict(X))
+    rewritten(path, '"params": {', '"params": {"new_in_99": 1, ')
+    with pytest.raises(FileError, match=f"discernel 99.0 wrote it, this is {discernel.__version__}: .*new_in_99"):
         load(path)
 
 

@@ -121,8 +121,19 @@ def load(path: str | os.PathLike) -> Any:
         estimator = _rebuild(arrays | {name: arrays[name].T for name in meta["columns"]}, meta)
         _try(estimator)
     except Exception as error:  # whatever is wrong, it is wrong with the file
-        raise files.FileError(f"{path} is damaged: {error!r}") from error
+        raise files.FileError(f"{path} is damaged{_unless(meta)}: {error!r}") from error
     return estimator
+
+
+def _unless(meta: Mapping[str, Any]) -> str:
+    """Return what else may be wrong with a file: that another version of the library wrote it."""
+    from discernel import __version__
+
+    versions = meta.get("versions")
+    writer = versions.get("discernel") if isinstance(versions, dict) else None
+    if writer in (None, __version__):
+        return ""
+    return f", unless it is for another version: discernel {writer} wrote it, this is {__version__}"
 
 
 def _try(estimator) -> None:
