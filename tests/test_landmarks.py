@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from discernel import RBF, choose_landmarks, landmarks
+from discernel import RBF, Linear, choose_landmarks, landmarks
 from discernel.landmarks import leverage_scores
 
 
@@ -161,6 +161,10 @@ def test_leverage_finds_the_few_rows_that_uniform_sampling_misses():
 
     assert found("leverage") >= 18
     assert found("uniform") <= 10  # one of 3 in 20 of 303: 18% of the draws
+
+
+def test_a_kernel_that_is_zero_gives_no_row_leverage():
+    assert not leverage_scores(torch.zeros(3, 2), Linear(), rank=2).any()
 
 
 def test_leverage_wants_a_kernel():

@@ -119,6 +119,8 @@ def leverage_scores(x: Tensor, kernel: Kernel, rank: int, sample_weight: Tensor 
         few = x[: 2 * checks.positive_int("rank", rank)]
         features = kernel(x, few) @ inverse_sqrt(kernel(few, few))
         own = torch.cat([kernel(part, part).diagonal() for part in x.split(CHUNK)])
+        if not bool(own.any()):
+            return own  # of a kernel that is zero, which has no dimension to count in
         left = weight * (own - features.square().sum(1)).clamp_min(0)  # D
         features *= weight.sqrt()[:, None]
         scatter = symmetric_product(features)
