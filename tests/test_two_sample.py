@@ -7,7 +7,7 @@ import torch
 from scipy.stats import kstest
 from typer.testing import CliRunner
 
-from discernel import RBF, Trainer, discriminant_information, two_sample_test
+from discernel import RBF, Trainer, discriminant_information, two_sample, two_sample_test
 from discernel.cli import app
 from discernel.two_sample import _indicators, _test, median_gamma
 
@@ -59,13 +59,26 @@ def test_all_permutations_in_one_product_are_those_of_a_loop():
     phi, _, rho = everything(found)
     generator = torch.Generator().manual_seed(7)
     again = _test(found.feature_map, torch.from_numpy(X), torch.from_numpy(Y), 1e-3, 40, generator)
-    columns = _indicators(30, 20, 40, torch.Generator().manual_seed(7)).T
+    columns = torch.cat(list(_indicators(30, 20, 40, torch.Generator().manual_seed(7))), 1).T
     information = torch.stack([discriminant_information(phi, column[:, None], rho) for column in columns])
     assert again.p_value == pytest.approx((information >= information[0]).double().mean().item())
     gaps = [phi[column > 0].mean(0) - phi[column < 0].mean(0) for column in columns]
     mmds = torch.stack([gap @ gap for gap in gaps])
     assert again.mmd == pytest.approx(mmds[0].item())
     assert again.mmd_p_value == pytest.approx((mmds >= mmds[0]).double().mean().item())
+
+
+def test_permutations_of_many_rows_are_taken_a_few_at_a_time(monkeypatch):
+    monkeypatch.setattr(two_sample, "ENTRIES", 300)
+    parts = list(_indicators(30, 20, 40, torch.Generator().manual_seed(7)))
+    assert [part.shape for part in parts] == [(50, 7), *[(50, 6)] * 5, (50, 4)]
+    columns = torch.cat(parts, 1)
+    assert (columns[:30, 0] > 0).all()
+    assert ((columns > 0).sum(0) == 30).all()
+    assert len(columns.unique(dim=1).T) == 41
+    assert two_sample_test(X, Y + 9, learn=False, n_permutations=40).p_value == pytest.approx(1 / 41)
+    monkeypatch.setattr(two_sample, "ENTRIES", 1)
+    assert two_sample_test(X, Y + 9, learn=False, n_permutations=40).p_value == pytest.approx(1 / 41)
 
 
 def test_the_penalty_leads_from_the_fisher_ratio_to_the_mmd():

@@ -7,6 +7,7 @@ all permutations together are one product. As ρ grows the test becomes that of 
 """
 
 import copy
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,7 @@ from discernel.targets import Targets
 from discernel.training import Trainer
 
 MEDIAN_PAIRS = 2000
+ENTRIES = 2**24  # of permutations that are kept at a time
 
 
 @dataclass(frozen=True)
@@ -170,8 +172,7 @@ def _test(
         features = feature_map(torch.cat([x, y]))
     features = features - features.mean(0)
     n, m = len(x), len(y)
-    permuted = _indicators(n, m, n_permutations, generator)  # the first column is as the rows came
-    across = features.T @ permuted  # J×(1 + P), of all permutations
+    across = torch.cat([features.T @ some for some in _indicators(n, m, n_permutations, generator)], 1)  # J×(1 + P)
     explained = (across * solve_psd(regularised(symmetric_product(features), rho * (n + m)), across).x).sum(0)
     shares = explained / (n * m / (n + m))  # D, of ‖Ȳ‖²
     mmds = across.square().sum(0) * ((n + m) / (n * m)) ** 2
@@ -186,11 +187,14 @@ def _test(
     )
 
 
-def _indicators(n: int, m: int, n_permutations: int, generator: torch.Generator) -> Tensor:
-    """Return the centred indicator of the first sample and permutations of it, (n + m)×(1 + P)."""
-    order = torch.rand(n_permutations, n + m, generator=generator).argsort(1)
-    first = torch.cat([torch.arange(n + m)[None], order]) < n
-    return first.T.double() - n / (n + m)
+def _indicators(n: int, m: int, n_permutations: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Yield the centred indicator of the first sample, then permutations of it: (n + m)×(1 + P), some at a time."""
+    most = max(1, ENTRIES // (n + m))
+    for start in range(0, n_permutations, most):
+        order = torch.rand(min(most, n_permutations - start), n + m, generator=generator).argsort(1)
+        if start == 0:
+            order = torch.cat([torch.arange(n + m)[None], order])  # as the rows came
+        yield (order < n).T.double() - n / (n + m)
 
 
 def _p_value(values: Tensor) -> float:
