@@ -120,8 +120,9 @@ def test_parts_are_the_whole_and_are_contiguous(kind, parts, tmp_path, monkeypat
         "\ufeffx,y\n1,a\n\n\n2,b\n\n3,c\n\n\n\n",
         'x,y\n1,"a"\n2,b\n3,c\n',
         "x,y\r1,a\r2,b\r3,c\r",
+        "\n\r\n\nx,y\n1,a\n2,b\n\n3,c\n",
     ],
-    ids=["no last end", "two bytes", "blank lines", "quotes", "old Macintosh"],
+    ids=["no last end", "two bytes", "blank lines", "quotes", "old Macintosh", "blank first lines"],
 )
 def test_a_line_of_csv_is_in_one_part_whatever_ends_it(text, tmp_path):
     (tmp_path / "a.csv").write_bytes(text.encode())
@@ -231,6 +232,12 @@ def two_depths(folder):
     return folder
 
 
+def another_encoding(folder):
+    path = folder / "a.csv"
+    path.write_bytes("café\n1\n".encode("latin-1"))
+    return path
+
+
 BAD = {
     "no file": (lambda f: f / "a.parquet", FileNotFoundError, "there is no file or folder"),
     "no match": (lambda f: str(f / "*.parquet"), FileNotFoundError, "has no files named .parquet"),
@@ -246,6 +253,7 @@ BAD = {
     "other folders": (two_depths, ValueError, r"must have the same columns; only one has \['year'\]"),
     "same name twice": (lambda f: write_csv(f, "x,x\n1,2\n"), ValueError, r"different names.*\['x'\]"),
     "ragged": (lambda f: write_csv(f, "x,y\n1,2\n3\n"), ValueError, "cannot be read as CSV.*Expected 2 columns"),
+    "another encoding": (another_encoding, ValueError, "a.csv is not UTF-8 in its header.*iconv"),
     "lazy frame": (lambda f: pl.from_arrow(TABLE).lazy(), TypeError, "got LazyFrame"),
     "array": (lambda f: np.zeros((2, 2)), TypeError, "got ndarray; arrays are for ArraySource"),
 }

@@ -162,12 +162,16 @@ class Csv:
 
         with _csv(path, {**known, **types}, None) as file:
             found = file.schema
+        try:
+            names = found.names
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path} is not UTF-8 in its header: convert it, as with iconv") from error
         foreign = [field.name for field in found if pa.types.is_binary(field.type)]
         if foreign:
             raise ValueError(f"{path} is not UTF-8 in the columns {foreign}: convert it, as with iconv")
-        unknown = set(types) - set(found.names)
+        unknown = set(types) - set(names)
         if unknown:
-            raise ValueError(f"types names {sorted(unknown)}, but {path} has the columns {found.names}")
+            raise ValueError(f"types names {sorted(unknown)}, but {path} has the columns {names}")
         return found
 
     @staticmethod
@@ -285,16 +289,26 @@ def _damaged(path: Path) -> Iterator[None]:
 
 
 def _lines(path: Path, start: int, stop: int) -> tuple[int, int]:
-    """Return the bytes of whole lines that begin from `start` to before `stop`; a compressed file is one line."""
+    """Return the bytes of whole lines that begin from `start` to before `stop`; a compressed file is one line.
+
+    The header, with blank lines before it, is in the first part, also in one that would end before it.
+    """
     size = path.stat().st_size
     if path.suffix == ".gz":
         return (0, size) if start == 0 else (size, size)
     with open(path, "rb") as file:
-        first, last = (_line(file, place) for place in (start, stop))
-        file.seek(first)
-        while first < last and not file.readline().strip():  # blank lines alone would not be a table
-            first = file.tell()
-    return first, last
+        header = _content(file, 0)[1]
+        first, last = (max(header, _line(file, place)) if place else 0 for place in (start, stop))
+        return (_content(file, first)[0] if first else 0), last  # blank lines alone would not be a table
+
+
+def _content(file: BinaryIO, place: int) -> tuple[int, int]:
+    """Return where the first line that is not blank begins and ends, from this byte on."""
+    file.seek(place)
+    for line in iter(file.readline, b""):
+        if line.strip(b"\r\n"):
+            return file.tell() - len(line), file.tell()
+    return file.tell(), file.tell()
 
 
 def _line(file: BinaryIO, place: int) -> int:
