@@ -9,11 +9,13 @@ import time
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import load_diabetes, load_iris
+from sklearn.preprocessing import FunctionTransformer
 from typer.testing import CliRunner
 
 import discernel
-from discernel.cli import app
+from discernel.cli import app, drawing
 from discernel.cli.common import command_line
 
 pd = pytest.importorskip("pandas")
@@ -156,6 +158,18 @@ def test_pictures(folder, picture):
     fitted()
     run("plot", "model.safetensors", picture, "--data", "test.csv", "-q")
     assert (folder / f"{picture}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_whole_numbers_that_are_predicted_are_not_drawn_as_classes():
+    plt = pytest.importorskip("matplotlib.pyplot")
+    rng = np.random.default_rng(0)
+    y = rng.permutation(100).astype(np.float64)
+    x = torch.from_numpy(np.c_[y / 100, 50 * rng.normal(size=100)])
+    ax = plt.figure().subplots()
+    drawing._components(ax, FunctionTransformer(), discernel.ArraySource(x, discernel.Targets.values(y)))
+    (dots,) = (each for each in ax.collections if len(each.get_offsets()) == 100)
+    assert abs(np.corrcoef(dots.get_offsets()[:, 0], y)[0, 1]) > 0.99
+    plt.close(ax.figure)
 
 
 def test_a_model_that_was_not_told_its_target_is_told(folder):

@@ -73,7 +73,10 @@ def _components(ax: Any, estimator: Any, source: Source) -> None:
     x, y = rows_of(source, SAMPLE)
     if y.ndim > 1:
         raise ValueError("the components of several targets cannot be told apart by colours")
-    plots.components(ax, plane(estimator.transform(x), y), y)
+    told = y
+    if source.targets.kind == "values":  # which, if they are whole, would be taken for classes
+        told = (y - y.mean()) / (y.std() or 1.0)
+    plots.components(ax, plane(estimator.transform(x), told), y)
 
 
 def _confusion(ax: Any, estimator: Any, source: Source) -> None:
