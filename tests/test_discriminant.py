@@ -18,6 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from discernel import (
     DCA,
     RBF,
+    ArraySource,
     KernelDCA,
     KernelDiscriminantAnalysis,
     Moments,
@@ -547,6 +548,13 @@ def test_a_refused_fit_leaves_the_model_as_it_was(model, changed, y, message):
     with pytest.raises(ValueError, match=message):
         model.set_params(**changed).fit(IRIS[:, :2], y)
     np.testing.assert_array_equal(model.transform(IRIS), before)
+
+
+@each_analysis
+def test_a_source_is_refused_by_name(analysis):
+    source = ArraySource(torch.from_numpy(IRIS), Targets.classes(SPECIES))
+    with pytest.raises(TypeError, match=f"{analysis.__name__} takes arrays: .* a learned map"):
+        analysis().fit(source)
 
 
 def test_weights_must_not_all_be_zero_or_any_negative():

@@ -66,10 +66,13 @@ class DiscriminantAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         X : array, data frame or CSR matrix (n, d)
             The data.
         y : array (n,) or (n, L), optional
-            Classes, an indicator matrix of labels, or regression targets. None: every sample is its own class.
+            Classes, an indicator matrix of labels, or regression targets. None: every sample is its own class. Whole
+            numbers are classes, one for each row: standardise a regression target that has no others.
         sample_weight : array (n,), optional
             How often each row counts.
         """
+        if isinstance(X, Source):
+            raise TypeError(f"{type(self).__name__} takes arrays: give it the features that a learned map makes of X")
         with unless_it_fails(self):
             return self._find(*self._rows(X, y, sample_weight))
 

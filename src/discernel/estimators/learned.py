@@ -57,7 +57,8 @@ class LearnedMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             The data. What is trained has its precision: float32 takes half the time of float64. A `Source` has its own
             targets and weights, and may be larger than memory.
         y : array (n,) or (n, L), optional
-            Classes, an indicator matrix of labels, or regression targets; not needed if ``criterion=None``.
+            Classes, an indicator matrix of labels, or regression targets; not needed if ``criterion=None``. Whole
+            numbers are classes, one for each row: standardise a regression target that has no others.
         sample_weight : array (n,), optional
             How often each row counts.
         """
