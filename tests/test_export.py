@@ -218,7 +218,7 @@ def test_columns_may_have_any_name(columns, path):
     pd = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
     frame = pd.DataFrame(X, columns=columns).assign(species=TASKS["classes"])
-    source = TableSource(frame, target="species")
+    source = TableSource(frame, target="species", features=columns)
     model = DiscernelClassifier(feature_map=MAPS["nystroem laplacian"]).fit(source)
     export_onnx(model, path)
     session = runtime.InferenceSession(path)

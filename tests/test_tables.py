@@ -369,3 +369,12 @@ def test_one_process_shares_with_nobody(tmp_path):
     shared, alone = (TableSource(frame, "y", shared=shared) for shared in (True, False))
     assert (shared.ranks, shared.streams) == (1, False)
     torch.testing.assert_close(shared.rows(slice(None)).x, alone.rows(slice(None)).x)
+
+
+def test_an_index_that_was_written_too_is_told_of(tmp_path):
+    frame = pd.DataFrame({"a": [0.0, 1.0, 2.0, 3.0], "y": ["b", "c", "b", "c"]})
+    frame.to_csv(tmp_path / "t.csv")
+    with pytest.warns(UserWarning, match="a column has no name, like the index"):
+        source = TableSource(tmp_path / "t.csv", "y")
+    assert source.preprocessing.feature_names == ["", "a"]
+    assert TableSource(tmp_path / "t.csv", "y", features=["a"]).preprocessing.feature_names == ["a"]

@@ -1,6 +1,7 @@
 """TableSource: a table on disk or in memory as batches of features, with named columns as targets."""
 
 import os
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -177,6 +178,12 @@ class TableSource(Source):
 def _features(columns: list[str], features: Sequence[str] | None, others: list[str]) -> list[str]:
     """Return the columns to predict from, which targets and weights may not be among."""
     if features is None:
+        if "" in columns:
+            warnings.warn(
+                "a column has no name, like the index that data frames are written with: it is taken for a feature; to "
+                "leave it out, name the columns to predict from as `features`",
+                stacklevel=3,
+            )
         return [name for name in columns if name not in others]
     if isinstance(features, str):
         raise TypeError(f"features must be a list of columns, got the text {features!r}")
