@@ -20,7 +20,7 @@ class Kernel(nn.Module):
     """A positive definite function k(x, z) of the rows of two matrices, differentiable in both.
 
     The inputs are multiplied by `metric`, a number or one per feature, before the formula is applied. Gamma is a power
-    of it, γ = |s|ᵖ, so that no constraint is needed in training: the square, unless the subclass says otherwise.
+    of its size, so that no constraint is needed in training: the square, unless the subclass has another `power`.
     """
 
     power: ClassVar[int] = 2  # p: γ multiplies what grows as this power of the units of the data
