@@ -159,7 +159,8 @@ class Judge:
         rows = [r.assign(gap=r["test_mse"] - r["train_mse"], log2_j=np.log2(r["n_components"])) for r in rows]
         claim, compared = "Fourier features overfit less with DI than with LS", "DI − LS, test minus train MSE"
         gaps = compare(claim, data, "fourier", compared, "gap", (rows[0], rows[1]), BELOW, least=HIGH[data])
-        complete = [r[r["n_components"].isin(paired(rows[0], rows[1], "test_mse")["n_components"])] for r in rows]
+        both = paired(rows[0], rows[1], "test_mse")
+        complete = [r[r["n_components"].isin(both["n_components"]) & r["seed"].isin(both["seed"])] for r in rows]
         least = [r.loc[r.groupby("seed")["test_mse"].idxmin()].assign(n_components=0) for r in complete]
         claim, compared = "and start to overfit at a higher J", "DI − LS, log₂ of the J of least test MSE"
         later = compare(claim, data, "fourier", compared, "log2_j", (least[0], least[1]), ABOVE)

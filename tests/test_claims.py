@@ -102,6 +102,9 @@ def test_overfitting_less_and_later():
     assert later.difference == pytest.approx(np.log2(5))
     _, never = Judge(pd.concat([di, di.assign(criterion="ls")])).overfitting("mnist")
     assert "LS does not overfit" in never.verdict
+    begun = di[di["n_components"] == 50].assign(seed=9)[:1]  # a seed that is not whole yet
+    some = pd.concat([di, begun, di.assign(criterion="ls"), begun.assign(criterion="ls")])
+    assert Judge(some).overfitting("mnist")[1].verdict == never.verdict
 
 
 def test_the_strongest_rival_decides_who_is_the_best():
