@@ -24,7 +24,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from discernel import RBF, two_sample_test
-from discernel.two_sample import median_gamma
+from discernel.two_sample import start_gamma
 
 LEVEL, PERMUTATIONS = 0.05, 199
 ROWS = {"blobs": 500, "digits": 800, "events": 1500}
@@ -71,7 +71,7 @@ def p_values(x: np.ndarray, y: np.ndarray, seed: int) -> dict[str, float]:
 def exact_mmd(x: np.ndarray, y: np.ndarray, seed: int) -> float:
     """Return the p-value of MMD with the kernel matrix of all rows and the median heuristic."""
     rows, rng = torch.from_numpy(np.vstack([x, y])), np.random.default_rng(seed)
-    kernel = RBF(median_gamma(rows, torch.Generator().manual_seed(seed))).double()(rows, rows)
+    kernel = RBF(start_gamma(rows, torch.Generator().manual_seed(seed))).double()(rows, rows)
     signs = np.repeat([1.0 / len(x), -1.0 / len(y)], [len(x), len(y)])
     columns = torch.from_numpy(np.stack([signs, *(rng.permutation(signs) for _ in range(PERMUTATIONS))], axis=1))
     values = (columns * (kernel @ columns)).sum(0)

@@ -20,7 +20,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from discernel import RBF, discriminant_information, two_sample_test
-from discernel.two_sample import median_gamma
+from discernel.two_sample import start_gamma
 
 X = torch.from_numpy(load_digits().data).float() / 16
 X = X[torch.randperm(len(X), generator=torch.Generator().manual_seed(0))]
@@ -56,7 +56,7 @@ def trained(learn):
     torch.manual_seed(0)
     generator = nn.Sequential(nn.Linear(10, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 64))
     generator.append(nn.Sigmoid())
-    kernel = RBF(torch.full((64,), median_gamma(train)), trainable=learn)
+    kernel = RBF(torch.full((64,), start_gamma(train)), trainable=learn)
     players = [torch.optim.Adam(generator.parameters(), lr=1e-3)]
     if learn:
         players.append(torch.optim.Adam(kernel.parameters(), lr=1e-3, maximize=True))

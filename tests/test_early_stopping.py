@@ -104,6 +104,16 @@ def test_a_resumed_run_stops_where_an_undisturbed_one_does(tmp_path, after):
         assert torch.equal(found[1], expected[1])
 
 
+def test_a_run_that_goes_on_without_stopping_ends_with_its_last_map(tmp_path):
+    checkpoint = tmp_path / "run.safetensors"
+    with pytest.raises(RuntimeError):
+        run(SCORES[:4], n_iter_no_change=3, checkpoint=checkpoint)
+    seen = []
+    epochs, landmarks = run([0.1, 0.1], seen, checkpoint=checkpoint)
+    assert len(epochs) == 6
+    assert torch.equal(landmarks, seen[-1])
+
+
 def test_no_change_is_of_a_score():
     with pytest.raises(ValueError, match="give validation too"):
         Trainer().epochs(Nystroem(torch.rand(3, 4), RBF(1.0)), DI(), None, n_iter_no_change=3)

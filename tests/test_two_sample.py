@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from discernel import RBF, Trainer, discriminant_information, two_sample, two_sample_test
 from discernel.cli import app
-from discernel.two_sample import _indicators, _test, median_gamma
+from discernel.two_sample import _indicators, _test, start_gamma
 
 SHORT = Trainer(max_epochs=5)
 
@@ -146,9 +146,9 @@ def test_a_difference_that_only_a_learned_metric_shows():
 
 def test_the_median_heuristic():
     x = torch.tensor([[0.0], [2.0]])
-    assert median_gamma(x) == pytest.approx(0.25)
-    assert median_gamma(torch.zeros(5, 2)) == 0.5
-    assert median_gamma(x, kernel="laplacian") == pytest.approx(0.5)
+    assert start_gamma(x) == pytest.approx(0.25)
+    assert start_gamma(torch.zeros(5, 2)) == 0.5
+    assert start_gamma(x, kernel="laplacian") == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian", "matern", "cauchy"])

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial, reduce
 from operator import add
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -66,10 +65,8 @@ class Run:
         checks.instance("feature_map", feature_map, FeatureMap)
         checks.instance("criterion", criterion, Criterion)
         checks.instance("source", source, Source)
-        if path is not None and not Path(path).absolute().parent.is_dir():
-            raise FileNotFoundError(
-                f"the checkpoint's directory {str(Path(path).parent)!r} is not there: make it first"
-            )
+        if path is not None:
+            files.place(path)
         source = sharded(source)
         criterion.total, criterion.ranks = source.total, source.ranks
         self.settings, self.map, self.criterion, self.source, self.path = settings, feature_map, criterion, source, path
@@ -155,7 +152,7 @@ class Run:
             if self.path is not None:
                 self._save()
             yield record
-        if self.best:
+        if self.best and n_iter_no_change is not None:
             self.map.load_state_dict(self.best)
 
     def _scores(self) -> list[float]:

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from discernel import bandwidth, checks
+from discernel import checks
+from discernel.bandwidth import median_gamma
 from discernel.criteria import DI, discriminant_information
 from discernel.data import ArraySource
 from discernel.feature_maps import FeatureMap, Nystroem
@@ -150,18 +151,18 @@ def _start(
 ) -> Nystroem:
     """Return the map of random landmarks, and by name the median heuristic's kernel."""
     if isinstance(kernel, str):
-        gamma = torch.full((rows.shape[1],) if learn else (), median_gamma(rows, generator, kernel), dtype=rows.dtype)
+        gamma = torch.full((rows.shape[1],) if learn else (), start_gamma(rows, generator, kernel), dtype=rows.dtype)
         kernel = make_kernel(kernel, gamma, trainable=learn)
     count = max(5, min(50, len(rows) // 10)) if n_components is None else n_components
     count = min(count, len(distinct_rows(rows)[0]))
     return Nystroem(choose_landmarks(rows, count, generator=generator), kernel)
 
 
-def median_gamma(rows: Tensor, generator: torch.Generator | None = None, kernel: str = "rbf") -> float:
-    """Return γ by the median heuristic, of random pairs of different rows."""
+def start_gamma(rows: Tensor, generator: torch.Generator | None = None, kernel: str = "rbf") -> float:
+    """Return the γ that a test starts from: the median heuristic, of random pairs of different rows."""
     first = torch.randint(len(rows), (MEDIAN_PAIRS,), generator=generator)
     second = (first + torch.randint(1, len(rows), (MEDIAN_PAIRS,), generator=generator)) % len(rows)
-    return bandwidth.median_gamma(rows, torch.cat([first, second]), power=kernel_named(kernel).power)
+    return median_gamma(rows, torch.cat([first, second]), power=kernel_named(kernel).power)
 
 
 def _test(

@@ -25,8 +25,15 @@ class Watched(Trainer):
     ) -> Iterator[EpochRecord]:
         """Train as `Trainer.epochs` does."""
         total = self.plan(len(source), width(feature_map, source.rows(slice(0, 1)).x), criterion).epochs
-        kept = {"checkpoint": self._checkpoint, "validation": validation, "n_iter_no_change": n_iter_no_change}
-        records = super().epochs(feature_map, criterion, source, seed=seed, **kept)
+        records = super().epochs(
+            feature_map,
+            criterion,
+            source,
+            seed=seed,
+            checkpoint=self._checkpoint,
+            validation=validation,
+            n_iter_no_change=n_iter_no_change,
+        )
         self._first()
         try:
             with bar(self._screen, "Training", total, "epochs") as advance:

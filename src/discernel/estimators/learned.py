@@ -141,8 +141,9 @@ class LearnedMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             plan = trainer.plan(len(source), width(feature_map, source.features(slice(0, 1))), criterion)
             if self.rho == "auto" and not isinstance(criterion, CE):
                 criterion.rho = self.rho_ * plan.rows / len(source)  # of a batch  # pyrefly: ignore
-            stopping = {"validation": validation, "n_iter_no_change": n_iter_no_change}
-            epochs = trainer.epochs(feature_map, criterion, source, seed=seed, **stopping)
+            epochs = trainer.epochs(
+                feature_map, criterion, source, seed=seed, validation=validation, n_iter_no_change=n_iter_no_change
+            )
             if self.verbose:
                 epochs = tracked(epochs, type(self).__name__, plan.epochs if trainer.schedule == "cosine" else None)
             self.history_ = list(epochs)
