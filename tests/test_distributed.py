@@ -225,9 +225,13 @@ def test_several_processes_are_one(together, name):
     expected = {key: value for key, value in alone().items() if key.startswith(f"{name}/")}
     for results in together:
         for key, value in expected.items():
-            # Adam's first steps are as long as the learning rate, however small the gradient: there float32 shows.
-            tolerance = (1e-5 if key.endswith("means") else 0.05) if name == "refined" else 1e-7
-            np.testing.assert_allclose(results[key], value, rtol=tolerance, atol=tolerance, err_msg=key)
+            if name == "refined" and not key.endswith("means"):
+                # Adam's first steps are as long as the learning rate, however small the gradient: in float32 one that
+                # is zero to rounding may have either sign.
+                assert np.isclose(results[key], value, rtol=1e-3, atol=1e-2).mean() > 0.98, key
+            else:
+                tolerance = 1e-5 if name == "refined" else 1e-7
+                np.testing.assert_allclose(results[key], value, rtol=tolerance, atol=tolerance, err_msg=key)
 
 
 def test_processes_that_share_a_table_find_what_one_does(together, tmp_path):

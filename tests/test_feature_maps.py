@@ -18,6 +18,9 @@ from discernel import (
     Polynomial,
     RandomFourier,
     discriminant_information,
+    feature_maps,
+    kernels,
+    moments,
 )
 from discernel.feature_maps import rms
 
@@ -431,3 +434,25 @@ def test_a_randomized_map_is_nearly_the_best_of_its_rank():
 def test_bad_nystroem_settings_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         Nystroem(data(7, 3), RBF(0.3), **options)
+
+
+# A few rows at a time
+
+
+@pytest.mark.parametrize("kernel", [RBF, Cauchy])
+@pytest.mark.parametrize("kind", ["nystroem", "fourier"])
+def test_rows_worked_on_a_few_at_a_time_are_as_all_at_once(kind, kernel, monkeypatch):
+    """The basis, the criterion on it, and its derivatives by the rows and by every parameter."""
+    x, targets = data(50, 3).requires_grad_(), data(50, 2, seed=1)
+    made = RandomFourier.sample(kernel(0.5), 3, 8, torch.Generator().manual_seed(0), torch.float64)
+    made = Nystroem(data(8, 3, seed=2), kernel(0.5, trainable=True)) if kind == "nystroem" else made
+
+    def found():
+        basis, gram = made.basis(x), made.gram()
+        value = discriminant_information(basis, targets, 0.3, gram)
+        return basis, value, *torch.autograd.grad(value, [x, *made.parameters()])
+
+    whole = found()
+    for module in (feature_maps, kernels, moments):
+        monkeypatch.setattr(module, "chunk_rows", lambda *_: 7)
+    torch.testing.assert_close(found(), whole)

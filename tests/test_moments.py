@@ -201,7 +201,9 @@ def test_ranks_fit_the_ridge_regression_of_all_rows(kind, weighted):
     assert torch.equal(parts[0].weights, parts[1].weights)
     tolerance = 1e-5 if single else 1e-9
     torch.testing.assert_close(parts[0].weights, whole.weights, rtol=tolerance, atol=tolerance)
-    torch.testing.assert_close(torch.cat([part.fit for part in parts]), whole.fit, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(
+        torch.cat([part.residual for part in parts]), whole.residual, rtol=tolerance, atol=tolerance
+    )
     for name in ("basis_mean", "target_mean"):
         there, here = getattr(parts[1].rows, name), getattr(whole.rows, name)
         torch.testing.assert_close(there, here, rtol=tolerance, atol=tolerance)
@@ -240,7 +242,7 @@ def test_few_rows_have_the_weights_of_the_larger_system(n, with_gram):
     centred = centred_rows(basis, targets, weight)
     system = centred.basis.T @ centred.basis + 0.3 * (torch.eye(4).double() if gram is None else gram)
     expected = torch.linalg.solve(system, centred.basis.T @ centred.targets)
-    found = ridge_weights(centred, 0.3, gram)
+    found = ridge_weights(centred, centred.basis.T @ centred.targets, 0.3, gram)
     torch.testing.assert_close(found.x, expected)
     assert (found.method, found.rank) == ("cholesky", n if n < 4 and gram is None else 4)
 
@@ -398,7 +400,7 @@ def test_float32_sums_refined_in_float64_agree_with_float64_sums(kind, gamma, we
     exact = ridge_fit(basis, targets, 1e-4, gram, weight, refine=False)
     assert refined.refined
     assert not exact.refined
-    assert relative(refined.fit, exact.fit) < 1e-6
+    assert relative(refined.residual, exact.residual) < 1e-6
     assert relative(refined.weights, exact.weights) < 1e-4
 
 

@@ -84,11 +84,14 @@ def matrix(
     return value
 
 
-def samples(name: str, value: Any, owner: str, like: Tensor) -> Tensor:
-    """Return `value`; it must be a matrix of the features and dtype of the owner's. No entry of it is looked at."""
+def samples(name: str, value: Any, owner: str, like: Tensor, axis: int = 1) -> Tensor:
+    """Return `value`; it must be a matrix of the features and dtype of the owner's. No entry of it is looked at.
+
+    The owner has its features along `axis`.
+    """
     floating_matrix(name, value)
-    if value.shape[1] != like.shape[1]:
-        raise ValueError(f"{name} has {value.shape[1]} features but {owner} have {like.shape[1]}")
+    if value.shape[1] != like.shape[axis]:
+        raise ValueError(f"{name} has {value.shape[1]} features but {owner} have {like.shape[axis]}")
     if value.dtype != like.dtype:
         raise TypeError(f"{name} must be {like.dtype} as {owner} are, got {value.dtype}; convert with .to")
     return value

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from discernel import checks
-from discernel.linalg import unchanged, whitened
+from discernel.linalg import double_product, unchanged, whitened
 from discernel.moments import Fit, Moments, Ridge, Total, ridge_fit
 
 
@@ -70,36 +70,49 @@ def discriminant_information(
 
 
 def _at_optimum(basis, targets, rho, gram, sample_weight, fit: Fit, ranks: int = 1) -> Tensor:
-    return _DiscriminantInformation.apply(basis, targets, gram, sample_weight, rho / ranks, fit)  # pyrefly: ignore
+    value = (fit.weights * fit.cross).sum()
+    at = fit.weights, fit.residual, rho / ranks, fit.rows
+    return _Envelope.apply(basis, targets, gram, sample_weight, value, *at)  # pyrefly: ignore
 
 
-class _DiscriminantInformation(torch.autograd.Function):
+class _Envelope(torch.autograd.Function):
+    """A value at weights W, with the derivatives that it has where W is the best, or held fixed: 2RWᵀ and −ρWWᵀ."""
+
     @staticmethod
-    def forward(ctx, basis, targets, gram, sample_weight, rho, fit):
-        rows = fit.rows
-        ctx.rho = rho
-        ctx.means = rows.basis_mean, rows.target_mean
-        ctx.save_for_backward(basis, targets, gram, sample_weight, rows.targets, fit.weights, fit.fit)
-        return (fit.fit * rows.targets).sum().to(basis.dtype)
+    def forward(ctx, basis, targets, gram, sample_weight, value, weights, residual, rho, rows):
+        ctx.rho, ctx.rows = rho, rows
+        ctx.save_for_backward(basis, targets, gram, sample_weight, weights, residual)
+        return value.to(basis.dtype)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, scale):  # pyrefly: ignore
-        basis, targets, gram, sample_weight, y, weights, fit = ctx.saved_tensors
-        root = 1.0 if sample_weight is None else sample_weight.double().sqrt()[:, None]
-        residual = y - fit
+        basis, targets, gram, sample_weight, weights, residual = ctx.saved_tensors
         by_basis = by_targets = by_gram = by_weight = None
+        root = None if sample_weight is None else sample_weight.double().sqrt()[:, None]
         if ctx.needs_input_grad[0]:
-            by_basis = (2 * scale * root * residual).to(basis.dtype) @ weights.T.to(basis.dtype)
+            weighted = residual if root is None else root * residual
+            by_basis = weighted.to(basis.dtype) @ (2 * scale * weights.T).to(basis.dtype)
         if ctx.needs_input_grad[1]:
-            by_targets = (2 * scale * root * fit).to(targets.dtype)
+            fit = ctx.rows.targets - residual
+            by_targets = (2 * scale * (fit if root is None else root * fit)).to(targets.dtype)
         if ctx.needs_input_grad[2]:
             by_gram = (-ctx.rho * scale * weights).to(gram.dtype) @ weights.T.to(gram.dtype)
         if ctx.needs_input_grad[3]:  # ‖ȳᵢ‖² − ‖rᵢ‖²: a row counts for what it has explained
-            basis_mean, target_mean = ctx.means
-            y, fit = targets.double() - target_mean, (basis.double() - basis_mean) @ weights
+            y = targets.double() - ctx.rows.target_mean
+            fit = (basis.double() - ctx.rows.basis_mean) @ weights
             by_weight = (scale * (y.square() - (y - fit).square()).sum(1)).to(sample_weight.dtype)
-        return by_basis, by_targets, by_gram, by_weight, None, None
+        return by_basis, by_targets, by_gram, by_weight, *[None] * 5
+
+
+def _explained(basis, targets, rho, gram, sample_weight, weights: Tensor, intercept: Tensor, energy=0.0) -> Tensor:
+    """Return the energy less Σ‖gW + b − y‖² + ρ tr(WᵀBW) at given weights; only basis and gram have derivatives."""
+    residual = targets - intercept - double_product(basis.detach(), weights)
+    if sample_weight is not None:
+        residual *= sample_weight.double().sqrt()[:, None]
+    penalised = weights if gram is None else double_product(gram.detach(), weights)
+    value = energy - residual.square().sum() - rho * (weights * penalised).sum()
+    return _Envelope.apply(basis, None, gram, sample_weight, value, weights, residual, rho, None)  # pyrefly: ignore
 
 
 class Criterion(nn.Module):
@@ -172,8 +185,10 @@ class DI(Criterion):
 
     def forward(self, basis, targets, gram=None, sample_weight=None):
         """Return DI, the sum over the rows of the batch as in the paper."""
-        fit = ridge_fit(basis, targets, self.rho, gram, sample_weight, bool(self.refine), self.total)
-        self.refine.fill_(fit.refined)
+        refine = bool(self.refine)
+        fit = ridge_fit(basis, targets, self.rho, gram, sample_weight, refine, self.total)
+        if fit.refined != refine:
+            self.refine.fill_(fit.refined)
         return _at_optimum(basis, targets, self.rho, gram, sample_weight, fit, self.ranks)
 
     def of_parts(self, parts, weight, moments, gram):
@@ -192,11 +207,10 @@ class _Explained(Criterion):
         self.ridge, self.target_mean, self.rho = ridge, target_mean, rho
 
     def forward(self, basis, targets, gram=None, sample_weight=None):
-        w = self.ridge.weights
-        errors = (torch.addmm(self.ridge.intercept, basis.double(), w) - targets).square().sum(1)
-        explained = (targets - self.target_mean).square().sum(1) - errors
-        weighted = explained.sum() if sample_weight is None else sample_weight.double() @ explained
-        return (weighted - self.rho * (w * (w if gram is None else gram.double() @ w)).sum()).to(basis.dtype)
+        energy = (targets - self.target_mean).square().sum(1)
+        energy = energy.sum() if sample_weight is None else sample_weight.double() @ energy
+        at = self.ridge.weights, self.ridge.intercept, energy
+        return _explained(basis, targets, self.rho, gram, sample_weight, *at)
 
 
 class PrivacyDI(Criterion):
@@ -298,10 +312,10 @@ class LS(Criterion):
 
     def forward(self, basis, targets, gram=None, sample_weight=None):
         """Return the ridge loss per row at the weights of the last refresh."""
-        errors = (torch.addmm(self.intercept, basis.double(), self.weights) - targets).square().sum(1)
-        penalised = self.weights if gram is None else gram.double() @ self.weights
-        penalty = (self.weights * penalised).sum() * (self.rho / self.count)
-        return (self._mean(errors, sample_weight) + penalty / self.ranks).to(basis.dtype)
+        weight = self.count.new_tensor(len(targets)) if sample_weight is None else sample_weight.double().sum()
+        batch = self.total(weight).item()
+        rho = self.rho * batch / (self.count.item() * self.ranks)
+        return _explained(basis, targets, rho, gram, sample_weight, self.weights, self.intercept) / -batch
 
     def of_parts(self, parts, weight, moments, gram):
         """Return the same, as the share of a part."""

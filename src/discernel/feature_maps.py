@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from discernel import checks
 from discernel.hadamard import hadamard, power_of_two
 from discernel.kernels import Kernel, StationaryKernel
-from discernel.linalg import chunk_rows, inverse_sqrt, randomized_inverse_sqrt
+from discernel.linalg import chunk_rows, in_parts, inverse_sqrt, randomized_inverse_sqrt
 
 
 class FeatureMap(nn.Module):
@@ -215,7 +215,7 @@ class RandomFourier(FeatureMap):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return φ(x), n×J."""
-        checks.samples("x", x, "the frequencies", self.frequencies.T)
+        checks.samples("x", x, "the frequencies", self.frequencies, axis=0)
         return _Cosine.apply(x, self.frequencies, self.phases)  # pyrefly: ignore
 
     def scales(self) -> dict[str, float]:
@@ -349,8 +349,7 @@ class _Cosine(torch.autograd.Function):
         ctx.save_for_backward(x, frequencies, angles)
         ctx.scale = math.sqrt(2 / len(phases))
         out = torch.empty_like(angles)
-        rows = chunk_rows(len(phases))
-        for part, angle in zip(out.split(rows), angles.split(rows), strict=True):
+        for part, angle in in_parts(chunk_rows(len(phases)), out, angles):
             torch.cos(angle, out=part).mul_(ctx.scale)
         return out
 
@@ -358,17 +357,15 @@ class _Cosine(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad):  # pyrefly: ignore
         x, frequencies, angles = ctx.saved_tensors
-        by_x = torch.empty_like(x) if ctx.needs_input_grad[0] else None
-        by_frequencies, by_phases = torch.zeros_like(frequencies), frequencies.new_zeros(frequencies.shape[1])
-        size = chunk_rows(frequencies.shape[1])
-        for start in range(0, len(x), size):
-            rows = slice(start, start + size)
-            by_angle = torch.sin(angles[rows]).mul_(grad[rows]).mul_(-ctx.scale)
-            by_frequencies.addmm_(x[rows].T, by_angle)
-            by_phases += by_angle.sum(0)
-            if by_x is not None:
-                torch.mm(by_angle, frequencies.T, out=by_x[rows])
-        return by_x, by_frequencies, by_phases
+        by_x, by_frequencies, by_phases = [], torch.zeros_like(frequencies), []
+        for rows, angle, slope in in_parts(chunk_rows(*frequencies.shape[::-1]), x, angles, grad):
+            by_angle = angle.sin().mul_(slope)
+            by_frequencies.addmm_(rows.T, by_angle, alpha=-ctx.scale)
+            by_phases.append(by_angle.sum(0))
+            if ctx.needs_input_grad[0]:
+                by_x.append(by_angle @ frequencies.T)
+        by_x = torch.cat(by_x).mul_(-ctx.scale) if by_x else None
+        return by_x, by_frequencies, torch.stack(by_phases).sum(0).mul_(-ctx.scale)
 
 
 class ModuleMap(FeatureMap):

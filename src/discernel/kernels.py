@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from discernel import checks
-from discernel.linalg import chunk_rows
+from discernel.linalg import chunk_rows, in_parts
 
 
 class Kernel(nn.Module):
@@ -281,13 +281,17 @@ class _SquaredDistances(torch.autograd.Function):
     def forward(ctx, x, z):
         origin = z.mean(0)
         ctx.save_for_backward(x - origin, z - origin)
-        return torch.cat(list(_distances(x, z, origin)))
+        out = x.new_empty(len(x), len(z))
+        for _ in _distances(x, z, out, origin):
+            pass
+        return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad):  # pyrefly: ignore
         x, z = ctx.saved_tensors
-        return _pull_back(x, z, grad.split(chunk_rows(len(z))), *ctx.needs_input_grad)
+        grads = (part for (part,) in in_parts(chunk_rows(*z.shape), grad))
+        return _pull_back(x, z, grads, *ctx.needs_input_grad)
 
 
 class _Gaussian(torch.autograd.Function):
@@ -296,8 +300,8 @@ class _Gaussian(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, z):
         out = x.new_empty(len(x), len(z))
-        for distances, part in zip(_distances(x, z), out.split(chunk_rows(len(z))), strict=True):
-            torch.exp(distances.neg_(), out=part)
+        for part in _distances(x, z, out):
+            part.neg_().exp_()
         ctx.save_for_backward(x, z, out)
         return out
 
@@ -305,34 +309,33 @@ class _Gaussian(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad):  # pyrefly: ignore
         x, z, out = ctx.saved_tensors
-        rows = chunk_rows(len(z))
-        scaled = (g * k for g, k in zip(grad.split(rows), out.split(rows), strict=True))
-        by_x, by_z = _pull_back(x, z, scaled, *ctx.needs_input_grad)
-        return by_x if by_x is None else by_x.neg_(), by_z if by_z is None else by_z.neg_()
+        scaled = (g * k for g, k in in_parts(chunk_rows(*z.shape), grad, out))
+        return _pull_back(x, z, scaled, *ctx.needs_input_grad, sign=-1)
 
 
-def _distances(x: Tensor, z: Tensor, origin: Tensor | None = None) -> Iterator[Tensor]:
-    """Yield the squared distances of a few rows at a time, by products of the rows about `origin`."""
+def _distances(x: Tensor, z: Tensor, distances: Tensor, origin: Tensor | None = None) -> Iterator[Tensor]:
+    """Fill in the squared distances, by products of the rows about `origin`; yield a few rows of them at a time."""
     about = z if origin is None else z - origin
     z2 = about.square().sum(1)
     rounding = 2**17 * torch.finfo(z.dtype).eps
-    size = chunk_rows(len(z))
-    for part, rows in enumerate(x.split(size)):
+    size = chunk_rows(*z.shape)
+    for part, (rows, out) in enumerate(in_parts(size, x, distances)):
         centred = rows if origin is None else rows - origin
         x2 = centred.square().sum(1, keepdim=True)
-        out = torch.addmm(z2, centred, about.T, alpha=-2).add_(x2)
+        torch.addmm(z2, centred, about.T, alpha=-2, out=out).add_(x2)
         if x is z:
             out.diagonal(part * size).fill_(math.inf)  # known to be zero
         # Also where squares overflow. A row is looked at only if its nearest point may have cancelled.
-        near = (~(out.amin(1) >= rounding * (x2[:, 0] + z2.amax()))).nonzero()[:, 0]
-        if len(near):
+        clear = out.amin(1, keepdim=True) >= rounding * (x2 + z2.amax())
+        if not bool(clear.all()):
+            near = (~clear[:, 0]).nonzero()[:, 0]
             found = ~(out[near] >= rounding * x2[near] + rounding * z2)
             for i, j in (pairs.unbind(1) for pairs in found.nonzero().split(max(1, 2**22 // x.shape[1]))):
                 i = near[i]
                 out[i, j] = _no_nan((rows[i] - z[j]).square_().sum(1))
         if x is z:
             out.diagonal(part * size).zero_()
-        yield out.clamp_min_(0)
+        yield out
 
 
 def _no_nan(distances: Tensor) -> Tensor:
@@ -344,16 +347,13 @@ def _no_nan(distances: Tensor) -> Tensor:
     return distances
 
 
-def _pull_back(x: Tensor, z: Tensor, grads: Iterable[Tensor], for_x: bool, for_z: bool):
-    """Return the gradients by x and z of a function of the squared distances, from its gradient by those."""
-    by_x = torch.empty_like(x) if for_x else None
-    by_z, total = torch.zeros_like(z) if for_z else None, z.new_zeros(len(z))
-    size = chunk_rows(len(z))
-    for part, (rows, grad) in enumerate(zip(x.split(size), grads, strict=True)):
-        if by_x is not None:
-            out = by_x[part * size : (part + 1) * size]
-            torch.addmm(rows * grad.sum(1, keepdim=True), grad, z, beta=2, alpha=-2, out=out)
-        if by_z is not None:
-            by_z.addmm_(grad.T, rows, alpha=-2)
-            total += grad.sum(0)
-    return by_x, by_z if by_z is None else by_z.addcmul_(z, total[:, None], value=2)
+def _pull_back(x: Tensor, z: Tensor, grads: Iterable[Tensor], for_x: bool, for_z: bool, sign: int = 1):
+    """Return the gradients by x and z of a function of ± the squared distances, from its gradient by those."""
+    by_x, by_z, twice = [], None, 2 * sign
+    for (rows,), grad in zip(in_parts(chunk_rows(*z.shape), x), grads, strict=True):
+        if for_x:
+            by_x.append(torch.addmm(rows * grad.sum(1, keepdim=True), grad, z, beta=twice, alpha=-twice))
+        if for_z:
+            by_z = torch.zeros_like(z) if by_z is None else by_z
+            by_z.addcmul_(z, grad.sum(0)[:, None], value=twice).addmm_(grad.T, rows, alpha=-twice)
+    return torch.cat(by_x) if len(by_x) > 1 else by_x[0] if by_x else None, by_z

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-CHUNK = 512  # rows of a wide matrix that are worked on while they are in the cache
+CHUNK = 64  # rows of a wide matrix that are worked on while they are in the cache, at least
 _BLOCK = 192  # columns
 _SHIFT = 3e-6  # of a unit diagonal: what rounding does to float32 sums of products
 _OVERSAMPLED, _POWER = 10, 2  # columns beyond the rank, and power iterations, of a random projection
@@ -52,9 +52,20 @@ class Solution(NamedTuple):
     rank: int  # how many eigenvalues were kept; the size of the matrix for "cholesky"
 
 
-def chunk_rows(width: int) -> int:
-    """Return how many rows of this width are worked on at a time, while they are in the cache."""
-    return max(CHUNK, 2**18 // max(width, 1))
+def chunk_rows(width: int, depth: int = 0) -> int:
+    """Return how many rows of this width are worked on at a time, while they are in the cache.
+
+    Where they are the result of a product, or a factor of one, not fewer than its `depth`, or that would be slow.
+    """
+    return max(CHUNK, min(depth, 1024), 2**17 // max(width, 1))
+
+
+def in_parts(rows: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Yield so many rows of each of the tensors at a time; where they have no more, the tensors themselves."""
+    if len(tensors[0]) <= rows:
+        yield tensors
+    else:
+        yield from zip(*(tensor.split(rows) for tensor in tensors), strict=True)
 
 
 def symmetric_product(a: Tensor, lower: bool = False) -> Tensor:
@@ -101,8 +112,7 @@ def solve_psd(a: Tensor, b: Tensor) -> Solution:
     """
     a, b = a.double(), b.double()
     factor, failed = torch.linalg.cholesky_ex(a)
-    pivots = factor.diagonal().square()
-    if not failed and bool((pivots > cutoff(a, torch.linalg.matrix_norm(a))).all()):
+    if not failed and bool(factor.diagonal().amin().square() > cutoff(a, torch.linalg.matrix_norm(a))):
         return Solution(torch.cholesky_solve(b, factor), "cholesky", len(a))
     values, vectors = torch.linalg.eigh(finite(a, "the moments", "rescale the features, or lower the learning rate"))
     keep = values > cutoff(a, values[-1])
@@ -120,14 +130,14 @@ def single_solver(a: Tensor) -> Callable[[Tensor], Tensor] | None:
     scale = a.diagonal().clamp_min(torch.finfo(a.dtype).tiny).rsqrt()
     a.mul_(scale).mul_(scale[:, None]).diagonal().add_(_SHIFT)
     factor, failed = torch.linalg.cholesky_ex(a)
-    if failed or not bool((factor.diagonal().square() > 10 * _SHIFT).all()):
+    if failed or not bool(factor.diagonal().amin().square() > 10 * _SHIFT):
         return None
     return lambda b: torch.cholesky_solve((b * scale[:, None]).to(a.dtype), factor).double() * scale[:, None]
 
 
 def double_product(a: Tensor, b: Tensor) -> Tensor:
     """Return the product of a float32 and a thin float64 matrix in float64, without a float64 copy of the former."""
-    return torch.cat([rows.double() @ b for rows in a.split(CHUNK)])
+    return torch.cat([rows.double() @ b for (rows,) in in_parts(chunk_rows(a.shape[1]), a)])
 
 
 def inverse_sqrt(a: Tensor, rank: int | None = None) -> Tensor:

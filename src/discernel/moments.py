@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
 
 from discernel.linalg import (
-    CHUNK,
     Solution,
+    chunk_rows,
     double_product,
     finite,
+    in_parts,
     safe_cholesky,
     single_solver,
     solve_psd,
@@ -50,19 +52,29 @@ def centred(
 
     The means are those of the rows of all processes, over which `total` adds up.
     """
-    g, y = basis.detach().to(dtype), targets.detach().double()
-    w = y.new_ones(len(y)) if sample_weight is None else sample_weight.detach().double()
-    sums = total(torch.cat([(w.to(dtype) @ g).double(), w @ y, w.sum()[None]]))
-    count = sums[-1].item()
-    # Divided last: the mean of whole numbers that are equal is exact.
-    g_mean, y_mean = (sums[:-1] / (count or 1.0)).split([g.shape[1], y.shape[1]])
-    g, y = g - g_mean.to(dtype), y - y_mean
+    g, y = (rows.detach().to(kind, copy=True) for rows, kind in ((basis, dtype), (targets, torch.float64)))
+    w = None if sample_weight is None else sample_weight.detach().double()
+    g_sum, y_sum = _summed(g, w).double(), _summed(y, w)
+    count = float(len(g))
+    if w is not None or total is not unchanged:
+        weight = y.new_full((1,), count) if w is None else w.sum()[None]
+        g_sum, y_sum, weight = total(torch.cat([g_sum, y_sum, weight])).split([g.shape[1], y.shape[1], 1])
+        count = weight.item()
+    n = count or 1.0
+    g_mean, y_mean = g_sum / n, y_sum / n  # divided last: the mean of whole numbers that are equal is exact
+    g -= g_mean.to(dtype)
+    y -= y_mean
     if dtype != torch.float64:  # the mean's own rounding is the same for all rows, and adds up
-        g -= (total(w.to(dtype) @ g) / (count or 1.0)).to(dtype)
-    if sample_weight is not None:
+        g -= (total(_summed(g, w)) / n).to(dtype)
+    if w is not None:
         root = w.sqrt()[:, None]
-        g, y = g * root.to(dtype), y * root
+        g *= root.to(dtype)
+        y *= root
     return Centred(g, y, g_mean, y_mean, count)
+
+
+def _summed(rows: Tensor, weight: Tensor | None) -> Tensor:
+    return rows.sum(0) if weight is None else weight.to(rows.dtype) @ rows
 
 
 @dataclass(frozen=True)
@@ -131,7 +143,7 @@ class Moments:
             rows.basis_mean,
             rows.target_mean,
             symmetric_product(rows.basis),
-            (rows.targets.T @ rows.basis).T,
+            _cross(rows),
             rows.targets.square().sum().item(),
         )
 
@@ -215,10 +227,11 @@ class Moments:
 
 
 class Fit(NamedTuple):
-    """The ridge regression of a batch on itself, with what its gradients are made of."""
+    """The ridge regression of a batch on itself, with what its value and its gradients are made of."""
 
     weights: Tensor  # W, J×L
-    fit: Tensor  # ḠW, n×L
+    residual: Tensor  # Ȳ − ḠW, n×L
+    cross: Tensor  # ḠᵀY of the rows that this process has, J×L
     rows: Centred
     refined: bool  # whether float32 sums were enough
 
@@ -240,48 +253,57 @@ def ridge_fit(
     few = total is unchanged and len(basis) <= basis.shape[1]
     if refine and basis.dtype == torch.float32 and basis.shape[1] >= REFINE_COMPONENTS and not few:
         rows = centred(basis, targets, sample_weight, torch.float32, total)
-        found = _refined(rows, rho, gram, total)
+        cross = _cross(rows)
+        found = _refined(rows, total(cross), rho, gram, total)
         if found is not None:
-            return Fit(*found, rows, True)
+            return Fit(*found, cross, rows, True)
     rows = centred(basis, targets, sample_weight, total=total)
-    weights = ridge_weights(rows, rho, gram, total).x
-    return Fit(weights, (weights.T @ rows.basis.T).T, rows, False)
+    cross = _cross(rows)
+    weights = ridge_weights(rows, total(cross), rho, gram, total).x
+    return Fit(weights, torch.addmm(rows.targets, rows.basis, weights, alpha=-1), cross, rows, False)
 
 
-def _refined(rows: Centred, rho: float, gram: Tensor | None, total: Total) -> tuple[Tensor, Tensor] | None:
-    """Return W and ḠW from float32 sums and float64 residuals, or None where the system is too close to singular."""
+def _cross(rows: Centred) -> Tensor:
+    """Return ḠᵀȲ in float64."""
+    parts = in_parts(chunk_rows(rows.basis.shape[1]), rows.basis, rows.targets)
+    return reduce(Tensor.add_, (y.T @ g.double() for g, y in parts)).T  # the layout that BLAS is quick at
+
+
+def _refined(
+    rows: Centred, cross: Tensor, rho: float, gram: Tensor | None, total: Total
+) -> tuple[Tensor, Tensor] | None:
+    """Return W and Ȳ − ḠW by float32 sums and float64 residuals, or None where the system is too close to singular."""
     penalty = None if gram is None else gram.detach()
     solve = single_solver(regularised(total(symmetric_product(rows.basis, lower=True)), rho, penalty))
     if solve is None:
         return None
-    chunks = list(zip(rows.basis.split(CHUNK), rows.targets.split(CHUNK), strict=True))
-    cross = total(torch.stack([y.T @ g.double() for g, y in chunks]).sum(0)).T  # the layout that BLAS is quick at
     weights = solve(cross)
     value = before = (weights * cross).sum().item()
     for _ in range(REFINE_STEPS):
         fits, explained = [], torch.zeros_like(cross.T)
-        for g, _ in chunks:
+        for (g,) in in_parts(chunk_rows(rows.basis.shape[1]), rows.basis):
             g = g.double()
             fits.append(g @ weights)
-            explained += fits[-1].T @ g
+            explained.addmm_(fits[-1].T, g)
         penalised = weights if penalty is None else double_product(penalty, weights)
         residual = cross - total(explained).T - rho * penalised
         step = solve(residual)
         weights = weights + step
         error = (step * residual).sum().item()  # of the value, before this step, which lowers it as the last one did
         if error * error <= REFINED * before * value:
-            return weights, torch.cat(fits) + rows.basis @ step.float()
+            return weights, rows.targets - torch.cat(fits) - rows.basis @ step.float()
         if not error <= 0.1 * before:
             return None
         before = error
     return None
 
 
-def ridge_weights(rows: Centred, rho: float, gram: Tensor | None = None, total: Total = unchanged) -> Solution:
+def ridge_weights(
+    rows: Centred, cross: Tensor, rho: float, gram: Tensor | None = None, total: Total = unchanged
+) -> Solution:
     """Return W = (ḠᵀḠ + ρB)⁺ḠᵀY of centred rows; by the n×n system Ḡᵀ(ḠḠᵀ + ρI)⁻¹Ȳ where that is the smaller one."""
     n, n_components = rows.basis.shape
     if gram is None and n < n_components and total is unchanged:
         dual = solve_psd(regularised(symmetric_product(rows.basis.T), rho), rows.targets)
         return dual._replace(x=rows.basis.T @ dual.x)
-    scatter, cross = total(symmetric_product(rows.basis)), total(rows.targets.T @ rows.basis).T
-    return solve_psd(regularised(scatter, rho, gram), cross)
+    return solve_psd(regularised(total(symmetric_product(rows.basis)), rho, gram), cross)

@@ -110,16 +110,19 @@ class Run:
             raise files.FileError(f"the processes have different checkpoints: {path} must be one file for all of them")
 
     def _groups(self) -> list[dict]:
-        """One group a parameter: its learning rate, and Adam's epsilon, in units of its own size."""
+        """One group for each learning rate: that, and Adam's epsilon, are in units of a parameter's own size."""
         parameters = {f"map.{name}": p for name, p in self.map.named_parameters() if p.requires_grad}
         scales = {f"map.{name}": scale for name, scale in self.map.scales().items()}
         for name, p in self.criterion.named_parameters():
             parameters[f"criterion.{name}"], scales[f"criterion.{name}"] = p, rms(p)
         units = {name: scales[name] if self.settings.relative else 1.0 for name in parameters}
-        rates = {name: self.settings.learning_rate * unit for name, unit in units.items()}
+        groups: dict[float, list] = {}
+        for name, p in parameters.items():
+            groups.setdefault(units[name], []).append(p)
+        rates = {unit: self.settings.learning_rate * unit for unit in groups}
         return [
-            {"params": [p], "lr": rates[name], "initial_lr": rates[name], "eps": 1e-8 / units[name]}
-            for name, p in parameters.items()
+            {"params": group, "lr": rates[unit], "initial_lr": rates[unit], "eps": 1e-8 / unit}
+            for unit, group in groups.items()
         ]
 
     def _plateau(self) -> ReduceLROnPlateau | None:
