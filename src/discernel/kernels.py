@@ -316,12 +316,12 @@ class _Gaussian(torch.autograd.Function):
 def _distances(x: Tensor, z: Tensor, distances: Tensor, origin: Tensor | None = None) -> Iterator[Tensor]:
     """Fill in the squared distances, by products of the rows about `origin`; yield a few rows of them at a time."""
     about = z if origin is None else z - origin
-    z2 = about.square().sum(1)
+    z2 = _squared_norms(about)[:, 0]
     rounding = 2**17 * torch.finfo(z.dtype).eps
     size = chunk_rows(*z.shape)
     for part, (rows, out) in enumerate(in_parts(size, x, distances)):
         centred = rows if origin is None else rows - origin
-        x2 = centred.square().sum(1, keepdim=True)
+        x2 = _squared_norms(centred)
         torch.addmm(z2, centred, about.T, alpha=-2, out=out).add_(x2)
         if x is z:
             out.diagonal(part * size).fill_(math.inf)  # known to be zero
@@ -336,6 +336,10 @@ def _distances(x: Tensor, z: Tensor, distances: Tensor, origin: Tensor | None = 
         if x is z:
             out.diagonal(part * size).zero_()
         yield out
+
+
+def _squared_norms(a: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(a, dim=1, keepdim=True).square_()  # in one pass, without a copy
 
 
 def _no_nan(distances: Tensor) -> Tensor:
