@@ -16,6 +16,7 @@ from discernel.linalg import (
     solve_psd,
     symmetric_product,
     threads_for,
+    unwhitened,
     whitened,
 )
 
@@ -297,6 +298,14 @@ def test_whitened_rows_have_the_nystroem_products(dtype):
     assert found.dtype == dtype
     expected = basis.double() @ torch.linalg.inv(gram.double()) @ basis.double().T
     torch.testing.assert_close((found @ found.T).double(), expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_unwhitened_weights_do_what_weights_on_whitened_rows_do(dtype):
+    basis, gram, weights = random(5, 8, dtype=dtype), psd(50).to(dtype), random(8, 2, seed=1, dtype=dtype)
+    found = unwhitened(weights, gram)
+    assert found.dtype == dtype
+    torch.testing.assert_close(basis @ found, whitened(basis, gram) @ weights, rtol=1e-4, atol=1e-4)
 
 
 def test_a_single_precision_solver_is_nearly_right_and_looks_below_the_diagonal_only():

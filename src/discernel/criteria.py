@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from discernel import checks
-from discernel.linalg import double_product, unchanged, whitened
+from discernel.linalg import double_product, unchanged, unwhitened
 from discernel.moments import Fit, Moments, Ridge, Total, ridge_fit
 
 
@@ -325,8 +325,8 @@ class LS(Criterion):
 class CE(Criterion):
     """Softmax cross-entropy of a linear layer that is trained jointly with the map, the paper's second baseline.
 
-    Where the basis has a gram, the layer is fitted on the whitened basis, which is the Nyström features up to a
-    rotation: on the raw kernel columns it is so ill-conditioned that the map hardly gets trained.
+    Where the basis has a gram, the layer is one on the whitened basis, which is the Nyström features up to a rotation:
+    on the raw kernel columns it is so ill-conditioned that the map hardly gets trained.
     With `independent`, the targets are independent labels and the loss is the sum of their logistic losses.
 
     Examples
@@ -350,8 +350,8 @@ class CE(Criterion):
 
     def forward(self, basis, targets, gram=None, sample_weight=None):
         """Return the mean cross-entropy of a row."""
-        features = basis if gram is None else whitened(basis, gram)
-        logits = torch.addmm(self.bias, features, self.weights)
+        weights = self.weights if gram is None else unwhitened(self.weights, gram)
+        logits = torch.addmm(self.bias, basis, weights)
         if self.independent:
             losses = F.binary_cross_entropy_with_logits(logits, targets, reduction="none").sum(1)
         else:

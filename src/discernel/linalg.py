@@ -172,6 +172,11 @@ def whitened(basis: Tensor, gram: Tensor) -> Tensor:
     return torch.linalg.solve_triangular(safe_cholesky(gram).to(basis.dtype).mT, basis, upper=True, left=False)
 
 
+def unwhitened(weights: Tensor, gram: Tensor) -> Tensor:
+    """Return L⁻ᵀV: the weights on a basis that do what V does on the whitened one, without whitening its rows."""
+    return torch.linalg.solve_triangular(safe_cholesky(gram).mT, weights.double(), upper=True).to(weights.dtype)
+
+
 def safe_cholesky(gram: Tensor) -> Tensor:
     """Return L of L Lᵀ = B + εI in float64, where ε = J·eps (of its dtype) times the mean diagonal is its rounding."""
     b = gram.double()
