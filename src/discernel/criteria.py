@@ -71,7 +71,7 @@ def discriminant_information(
 
 def _at_optimum(basis, targets, rho, gram, sample_weight, fit: Fit, ranks: int = 1) -> Tensor:
     value = (fit.weights * fit.cross).sum()
-    at = fit.weights, fit.residual, rho / ranks, fit.rows
+    at = fit.weights, fit.residual, rho / ranks, fit.rows[1:]  # not the basis, a copy that is not to be kept
     return _Envelope.apply(basis, targets, gram, sample_weight, value, *at)  # pyrefly: ignore
 
 
@@ -79,8 +79,8 @@ class _Envelope(torch.autograd.Function):
     """A value at weights W, with the derivatives that it has where W is the best, or held fixed: 2RWᵀ and −ρWWᵀ."""
 
     @staticmethod
-    def forward(ctx, basis, targets, gram, sample_weight, value, weights, residual, rho, rows):
-        ctx.rho, ctx.rows = rho, rows
+    def forward(ctx, basis, targets, gram, sample_weight, value, weights, residual, rho, about):
+        ctx.rho, ctx.about = rho, about
         ctx.save_for_backward(basis, targets, gram, sample_weight, weights, residual)
         return value.to(basis.dtype)
 
@@ -94,13 +94,13 @@ class _Envelope(torch.autograd.Function):
             weighted = residual if root is None else root * residual
             by_basis = weighted.to(basis.dtype) @ (2 * scale * weights.T).to(basis.dtype)
         if ctx.needs_input_grad[1]:
-            fit = ctx.rows.targets - residual
+            fit = ctx.about[0] - residual
             by_targets = (2 * scale * (fit if root is None else root * fit)).to(targets.dtype)
         if ctx.needs_input_grad[2]:
             by_gram = (-ctx.rho * scale * weights).to(gram.dtype) @ weights.T.to(gram.dtype)
         if ctx.needs_input_grad[3]:  # ‖ȳᵢ‖² − ‖rᵢ‖²: a row counts for what it has explained
-            y = targets.double() - ctx.rows.target_mean
-            fit = (basis.double() - ctx.rows.basis_mean) @ weights
+            _, basis_mean, target_mean, _ = ctx.about
+            y, fit = targets.double() - target_mean, (basis.double() - basis_mean) @ weights
             by_weight = (scale * (y.square() - (y - fit).square()).sum(1)).to(sample_weight.dtype)
         return by_basis, by_targets, by_gram, by_weight, *[None] * 5
 
@@ -109,6 +109,7 @@ def _explained(basis, targets, rho, gram, sample_weight, weights: Tensor, interc
     """Return the energy less Σ‖gW + b − y‖² + ρ tr(WᵀBW) at given weights; only basis and gram have derivatives."""
     residual = targets - intercept - double_product(basis.detach(), weights)
     if sample_weight is not None:
+        sample_weight = sample_weight.detach()
         residual *= sample_weight.double().sqrt()[:, None]
     penalised = weights if gram is None else double_product(gram.detach(), weights)
     value = energy - residual.square().sum() - rho * (weights * penalised).sum()
