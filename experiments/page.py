@@ -43,6 +43,7 @@ def write(frame: pd.DataFrame, path: Path, figures: str, gammas: Path) -> None:
         "### What was checked about claims that do not hold",
         CHECKED,
         claims([judgement for judgement in judge.by_ridge() if judgement.n_seeds]),
+        stopping(frame),
         "## Beyond the paper",
         f"![Beyond the paper]({figures}/beyond.png)",
         BEYOND,
@@ -67,8 +68,9 @@ decide."""
 CHECKED = """- That both methods start from the same map, and that a row comes out again (`tests/test_experiments.py`).
 - That the SVM has converged: its accuracy is that of scikit-learn's LinearSVC (in the same tests).
 - What the rule for stopping does to errors: it looks at the relative change of the criterion, which is a different
-  quantity for DI, LS and CE, so that they stop after different numbers of epochs. With the same number of steps for all
-  of them the comparisons are at the end of this page.
+  quantity for DI, LS and CE, so that they stop after different numbers of epochs (the table below). At the end of this
+  page are the comparisons with the same number of steps for all of them and, as far as it has been run, with a tenth
+  of the tolerance.
 - What C = 1 does to accuracies: it is in units of the features, which training changes. Below are the comparisons of
   accuracy by ridge regression on the same features."""
 
@@ -79,6 +81,7 @@ those of landmarks do which training has moved away from the data. Exact SVC (C 
 LightGBM (its defaults) are lines."""
 
 
+PATIENT = "patient: the paper's schedule with a tenth of its tolerance, 0.01%"
 SCHEDULES = {
     "fast": "the library's schedule, the same number of steps for all criteria",
     "patient": "the paper's schedule and a tenth of its tolerance",
@@ -189,6 +192,27 @@ def sweep(frame: pd.DataFrame) -> str:
     ]
     headings = ("data", "map", "J", *(f"ρ = {rho:g}" for rho in means.columns))
     return "Accuracy in per cent by ρ, DI:\n\n" + markdown(headings, table)
+
+
+def stopping(frame: pd.DataFrame) -> str:
+    """Return after how many epochs the rule has stopped each criterion."""
+    rows = []
+    for data in views.datasets(frame):
+        for name in views.MAPS:
+            epochs = {
+                (schedule, label): views.curve(views.method(frame, data, name, label, schedule), "epochs")["mean"]
+                for schedule in ("paper", "patient")
+                for label in views.TRAINED
+            }
+            for j, means in pd.DataFrame(epochs).iterrows():
+                cells = ("" if np.isnan(mean) else f"{mean:.0f}" for mean in means)
+                rows.append((views.DATA[data], views.MAPS[name], j, *cells))
+    if not rows:
+        return ""
+    headings = [f"{label}, {schedule}" for schedule in ("paper", "patient") for label in views.TRAINED]
+    return f"Epochs until the rule stops, means over the seeds ({PATIENT}):\n\n" + markdown(
+        ("data", "map", "J", *headings), rows
+    )
 
 
 def savings(frame: pd.DataFrame) -> str:

@@ -237,6 +237,7 @@ def test_the_command_fits_draws_and_writes(tmp_path, monkeypatch):
     assert len(table.done(tmp_path / "digits.csv")) == 18
     page = (tmp_path / "reproduction.md").read_text()
     assert "DI is at or above LS | Digits, Fourier" in page
+    assert "| Digits | Fourier | 4 | 1 | 1 | 1 |  |  |  |" in page  # epochs
     for name in ("mse", "accuracy", "beyond"):
         assert (tmp_path / "images" / "reproduction" / f"{name}.png").stat().st_size > 10_000
     table_before = (tmp_path / "digits.csv").read_bytes()
