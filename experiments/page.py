@@ -165,12 +165,13 @@ def _cells(j: Judgement) -> tuple:
     unit = "%" if j.compared.endswith(" mse") else ""
     digits = 2 if "accuracy" in j.compared else 4
     means = f"{j.left:.{digits}f}, {j.right:.{digits}f}"
-    error = "" if np.isnan(j.error) else f" ± {j.error:.2f}"
+    places = 2 if unit else digits
+    error = "" if np.isnan(j.error) else f" ± {j.error:.{places}f}"
     p = "" if np.isnan(j.p) else f"{j.p:.1g}" if j.p >= 1e-4 else "< 0.0001"
     components = ", ".join(map(str, j.components)) if j.components != (0,) else "all"
     seeds = f"{j.n_seeds}; {components}"
     verdict = f"**{j.verdict}**" if j.verdict in (HOLDS, FAILS) else j.verdict
-    return j.claim, where_, j.compared, means, f"{j.difference:+.2f}{unit}{error}", j.region, p, seeds, verdict
+    return j.claim, where_, j.compared, means, f"{j.difference:+.{places}f}{unit}{error}", j.region, p, seeds, verdict
 
 
 def _percent(values: Iterable[float]) -> Iterable[str]:
