@@ -400,7 +400,7 @@ def test_float32_sums_refined_in_float64_agree_with_float64_sums(kind, gamma, we
     exact = ridge_fit(basis, targets, 1e-4, gram, weight, refine=False)
     assert refined.refined
     assert not exact.refined
-    assert relative(refined.residual, exact.residual) < 1e-6
+    assert relative(refined.residual, exact.residual) < 3e-6
     assert relative(refined.weights, exact.weights) < 1e-4
 
 

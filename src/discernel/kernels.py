@@ -325,11 +325,11 @@ def _distances(x: Tensor, z: Tensor, distances: Tensor, origin: Tensor | None = 
         torch.addmm(z2, centred, about.T, alpha=-2, out=out).add_(x2)
         if x is z:
             out.diagonal(part * size).fill_(math.inf)  # known to be zero
-        # Also where squares overflow. A row is looked at only if its nearest point may have cancelled.
-        clear = out.amin(1, keepdim=True) >= rounding * (x2 + z2.amax())
+        # Also where squares overflow (∞ > ∞ is false). A row is looked at only if its nearest point may have cancelled.
+        clear = out.amin(1, keepdim=True) > rounding * (x2 + z2.amax())
         if not bool(clear.all()):
             near = (~clear[:, 0]).nonzero()[:, 0]
-            found = ~(out[near] >= rounding * x2[near] + rounding * z2)
+            found = ~(out[near] > rounding * x2[near] + rounding * z2)
             for i, j in (pairs.unbind(1) for pairs in found.nonzero().split(max(1, 2**22 // x.shape[1]))):
                 i = near[i]
                 out[i, j] = _no_nan((rows[i] - z[j]).square_().sum(1))
