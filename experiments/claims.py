@@ -87,20 +87,20 @@ def judge(differences: Sequence[float], region: Region) -> tuple[str, float]:
     return (FAILS if p_out < LEVEL or len(d) >= ENOUGH_SEEDS else SEEDS), p_in
 
 
-def paired(left: pd.DataFrame, right: pd.DataFrame, metric: str, least: int = 0) -> pd.DataFrame:
+def paired(left: pd.DataFrame, right: pd.DataFrame, metric: str, least=0, below=inf) -> pd.DataFrame:
     """Return both values of every (seed, J), for the J that enough seeds have and the seeds that have all of these."""
     columns = ["seed", "n_components", metric]
     both = left[columns].merge(right[columns], on=columns[:2], suffixes=("_left", "_right"))
-    both = both[both["n_components"] >= least]
+    both = both[both["n_components"].between(least, below, inclusive="left")]
     seeds = both.groupby("n_components")["seed"].transform("size")
     both = both[seeds >= min(LEAST_SEEDS, seeds.max())] if len(both) else both
     n_components = both["n_components"].nunique()
     return both[both.groupby("seed")["n_components"].transform("size") == n_components]
 
 
-def compare(claim, data, name, compared, metric, rows: tuple, region: Region, least=0, every=False) -> Judgement:
+def compare(claim, data, name, compared, metric, rows: tuple, region, least=0, below=inf, every=False) -> Judgement:
     """Judge a claim about the difference of two sets of rows; with `every`, at no J may the opposite be shown."""
-    both = paired(*rows, metric, least)
+    both = paired(*rows, metric, least, below)
     left, right = both[f"{metric}_left"], both[f"{metric}_right"]
     relative, scale = metric.endswith("mse"), 100 if metric.endswith("accuracy") else 1
     difference = 100 * (left - right) / right if relative else scale * (left - right)
@@ -145,10 +145,10 @@ class Judge:
             found.append(self.pair(claim, data, "nystroem", "DI", "LS", "train_mse", BELOW, every=True))
         claim = "DI fits the training rows better than LS with Fourier features on CovType"
         found.append(self.pair(claim, "covtype", "fourier", "DI", "LS", "train_mse", BELOW, every=True))
-        for data in ("letter", "mnist"):
+        for data, below in (("letter", inf), ("mnist", HIGH["mnist"])):  # there the paper says otherwise, see below
             for metric in ("train_mse", "test_mse"):
                 claim = "DI and LS reach very similar errors with Fourier features on Letter and MNIST"
-                found.append(self.pair(claim, data, "fourier", "DI", "LS", metric, within(MSE_MARGIN)))
+                found.append(self.pair(claim, data, "fourier", "DI", "LS", metric, within(MSE_MARGIN), below=below))
         claim = "DI has the lower test error on MNIST at high J with Fourier features"
         found.append(self.pair(claim, "mnist", "fourier", "DI", "LS", "test_mse", BELOW, least=HIGH["mnist"]))
         return [*found, *self.overfitting("mnist"), *self.overfitting("letter")]

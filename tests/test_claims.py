@@ -87,6 +87,17 @@ def test_a_j_with_one_seed_does_not_stop_the_others_from_being_judged():
     assert (found.verdict, found.components) == (HOLDS, (50, 100))
 
 
+@pytest.mark.parametrize(("data", "verdict"), [("letter", FAILS), ("mnist", HOLDS)])
+def test_similar_errors_on_mnist_are_those_of_few_features(data, verdict):
+    components = (50, 400, 500)
+    di = rows(data, "fourier", "di", 3, components, noise=1e-4)
+    ls = rows(data, "fourier", "ls", 3, components, train=lambda j: 0.1 if j == 500 else 0.5, noise=1e-4)
+    found = [j for j in Judge(pd.concat([di, ls])).section_5_2() if "train" in j.compared]
+    train = one(found, "similar", data)
+    assert train.components == (components if data == "letter" else (50, 400))
+    assert train.verdict == verdict
+
+
 def test_two_seeds_are_not_enough():
     parts = [rows("covtype", "fourier", c, 2, (50,), train=t) for c, t in (("di", 0.5), ("ls", 0.6))]
     assert one(Judge(pd.concat(parts)).section_5_2(), "on CovType", "covtype").verdict == SEEDS
