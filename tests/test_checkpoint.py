@@ -179,6 +179,30 @@ def header(**content):
     return {"discernel": json.dumps(content)}
 
 
+def fourier():
+    return RandomFourier.sample(RBF(1.0), 3, 8, torch.Generator().manual_seed(0))
+
+
+def test_the_centre_about_which_frequencies_turn_goes_on_with_a_resumed_run(tmp_path):
+    whole, resumed = fourier(), fourier()
+    history = list(start(whole, DI()))
+    run = start(fourier(), DI(), tmp_path / "run")
+    next(run)
+    run.close()
+    assert outcome(resumed, list(start(resumed, DI(), tmp_path / "run"))) == outcome(whole, history)
+
+
+def test_a_checkpoint_with_the_centre_of_other_data_is_damaged(tmp_path):
+    path, feature_map = tmp_path / "run", fourier()
+    next(start(fourier(), DI(), path))
+    arrays, meta = files.read(path, "checkpoint")
+    files.write(path, "checkpoint", arrays | {"centre": torch.zeros(4)}, meta)
+    before = outcome(feature_map, [])
+    with pytest.raises(FileError, match=r"damaged.*the centre must have the shape of a sample"):
+        start(feature_map, DI(), path)
+    assert outcome(feature_map, []) == before
+
+
 def whole_file(path):
     next(start(nystroem(), DI(), path))
     return path.read_bytes()

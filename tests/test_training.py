@@ -29,8 +29,8 @@ from discernel import (
 )
 from discernel.checkpoint import FileError
 from discernel.data import Shard
-from discernel.linalg import threads_for
-from discernel.run import cosine
+from discernel.linalg import threads_for, unchanged
+from discernel.run import _centre, cosine
 from tests.ranks import together
 
 N, J, GAMMA = 300, 12, 0.05
@@ -303,6 +303,40 @@ def test_units_and_origin_do_not_matter_with_a_learned_metric(factor, shift):
     torch.testing.assert_close(moved.kernel.gamma * factor**2, plain.kernel.gamma, rtol=1e-5, atol=0)
 
 
+@all_criteria
+@pytest.mark.parametrize("weight", [None, torch.arange(N).double() % 3], ids=["plain", "weighted"])
+def test_the_origin_of_the_data_does_not_matter_to_frequencies(criterion, weight):
+    x = PIXELS[:, (PIXELS > 0).double().mean(0) > 0.5]
+    plain, moved, shift = fourier(x), fourier(x), torch.linspace(-5, 5, x.shape[1]).double()
+    with torch.no_grad():
+        moved.phases -= shift @ moved.frequencies
+    first = train(plain, criterion(), digits(x, weight=weight))
+    second = train(moved, criterion(), digits(x + shift, weight=weight))
+    assert [r.criterion for r in second] == pytest.approx([r.criterion for r in first], rel=1e-6)
+    torch.testing.assert_close(moved(x + shift), plain(x), rtol=1e-5, atol=1e-5)
+
+
+def test_the_centre_is_the_mean_of_what_varies():
+    """Of what does not vary the gradient about the mean would be rounding, and Adam makes steps of that."""
+    x = PIXELS.clone()
+    x[:, 0] = 0.7
+    batch = digits(x).rows(slice(0, 100))
+    varies = (batch.x != batch.x[0]).any(0)
+    assert not varies[0]
+    centre = _centre(batch, unchanged)
+    torch.testing.assert_close(centre[varies], batch.x.mean(0)[varies])
+    assert (centre[~varies] == 0).all()
+
+
+def test_a_map_whose_phases_are_fixed_is_trained_as_it_stands():
+    feature_map = fourier()
+    feature_map.phases.requires_grad_(False)
+    before = copied(feature_map)
+    train(feature_map, DI())
+    assert torch.equal(feature_map.phases, before["phases"])
+    assert not torch.equal(feature_map.frequencies, before["frequencies"])
+
+
 @both_maps
 @all_criteria
 def test_the_seed_decides_every_bit(make_map, criterion):
@@ -573,11 +607,11 @@ def test_a_criterion_that_needs_the_whole_batch_says_so(monkeypatch):
 # Several ranks
 
 
-def of_ranks(ranks, source, criterion, checkpoint=None, **settings):
+def of_ranks(ranks, source, criterion, checkpoint=None, kind="nystroem", **settings):
     """Return the map and the history of each of so many ranks that train together."""
 
     def work(rank, total):
-        feature_map = nystroem(trainable=True)
+        feature_map = nystroem(trainable=True) if kind == "nystroem" else fourier()
         path = None if checkpoint is None else checkpoint / str(rank)
         shard = Shard(source, rank, ranks, total) if ranks > 1 else source
         trainer = Trainer(**{"max_epochs": 3, "batch_size": 75} | settings)
@@ -589,11 +623,12 @@ def of_ranks(ranks, source, criterion, checkpoint=None, **settings):
 @all_criteria
 @pytest.mark.parametrize("weight", [None, torch.arange(N).double() % 3], ids=["plain", "weighted"])
 @pytest.mark.parametrize("at_once", [2**27, J * 20], ids=["whole", "in parts"])
-def test_ranks_train_what_one_does(criterion, weight, at_once, monkeypatch):
+@pytest.mark.parametrize("kind", MAPS)
+def test_ranks_train_what_one_does(kind, criterion, weight, at_once, monkeypatch):
     monkeypatch.setattr("discernel.run.AT_ONCE", at_once)
     source = digits(weight=weight)
-    ((alone, history),) = of_ranks(1, source, criterion)
-    several = of_ranks(3, source, criterion)
+    ((alone, history),) = of_ranks(1, source, criterion, kind=kind)
+    several = of_ranks(3, source, criterion, kind=kind)
     for feature_map, records in several:
         assert [r.criterion for r in records] == pytest.approx([r.criterion for r in history], rel=1e-6)
         torch.testing.assert_close(feature_map(PIXELS), alone(PIXELS), rtol=1e-5, atol=1e-6)

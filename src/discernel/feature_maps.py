@@ -38,6 +38,10 @@ class FeatureMap(nn.Module):
         """Return the natural size of each parameter by name, in which relative learning rates are measured."""
         return {name: rms(parameter) for name, parameter in self.named_parameters()}
 
+    def affine(self) -> tuple[nn.Parameter, nn.Parameter] | None:
+        """Return W and b of a map that is a function of xW + b; relative steps are then about the mean of the data."""
+        return None
+
 
 @contextmanager
 def at_rest(feature_map: FeatureMap) -> Iterator[None]:
@@ -221,6 +225,10 @@ class RandomFourier(FeatureMap):
     def scales(self) -> dict[str, float]:
         """Return the size of the frequencies, and one radian for the phases."""
         return super().scales() | {"phases": 1.0}
+
+    def affine(self) -> tuple[nn.Parameter, nn.Parameter]:
+        """Return the frequencies and the phases."""
+        return self.frequencies, self.phases
 
 
 class Fastfood(FeatureMap):

@@ -24,7 +24,7 @@ from discernel.distributed import sharded
 from discernel.feature_maps import FeatureMap, at_rest, rms, width
 from discernel.interrupts import held_back
 from discernel.linalg import threads_for
-from discernel.moments import Moments
+from discernel.moments import Moments, Total
 
 SAVE_SECONDS = 60.0
 AT_ONCE = 2**27  # numbers of the basis; a mini-batch with more is taken in parts
@@ -86,6 +86,10 @@ class Run:
         self.size, self.steps, self.max_epochs = settings.plan(len(source), basis.shape[1], criterion)
         self.at_once = max(1, AT_ONCE // basis.shape[1])
         self.work = self.size * basis.shape[1] * (basis.shape[1] + batch.x[0].numel())
+        self.affine = feature_map.affine() if settings.relative else None
+        if self.affine is not None and not all(parameter.requires_grad for parameter in self.affine):
+            self.affine = None
+        self.centre: Tensor | None = None  # of the data, by the first mini-batch
         self.optimizer = torch.optim.Adam(self._groups(), maximize=criterion.higher_is_better, fused=True)
         self.plateau = self._plateau()
         self.order = self.generator.get_state()  # from which the present epoch draws its mini-batches
@@ -197,7 +201,7 @@ class Run:
                 group["lr"] = group["initial_lr"] * factor
         self.optimizer.zero_grad()
         value = self._complete(self._backward(batch))
-        self.optimizer.step()
+        self._step(batch)
         self.step += 1
         self.total += value.item()
         if not math.isfinite(self.total):
@@ -232,6 +236,23 @@ class Run:
             parameter.grad.copy_(gradient.view_as(parameter))
         return value
 
+    def _step(self, batch: Batch) -> None:
+        """Take Adam's step; where the map sees xW + b, by W and c of (x − m)W + c.
+
+        About the mean m of the data these two do not interfere, while a change of W and not of b moves all the samples.
+        """
+        if self.affine is None:
+            self.optimizer.step()
+            return
+        if self.centre is None:
+            self.centre = _centre(batch, self.source.total)
+        linear, offset = self.affine
+        with torch.no_grad():
+            linear.grad.addr_(self.centre, offset.grad, alpha=-1)
+            before = linear.clone()
+            self.optimizer.step()
+            offset -= self.centre @ (linear - before)
+
     def _check(self, mean: float) -> None:
         for name, parameter in self.map.named_parameters():
             if not bool(torch.isfinite(parameter).all()):
@@ -263,6 +284,7 @@ class Run:
         optimizer = self.optimizer.state_dict()
         arrays = files.flatten("map", self.map.state_dict()) | files.flatten("criterion", self.criterion.state_dict())
         arrays |= files.flatten("optimizer", optimizer["state"]) | {"order": self.order}
+        arrays |= {} if self.centre is None else {"centre": self.centre}
         meta = {
             "identity": self.identity,
             "groups": optimizer["param_groups"],
@@ -282,6 +304,9 @@ class Run:
         self.optimizer.load_state_dict({"state": state, "param_groups": meta["groups"]})
         if self.plateau is not None:
             self.plateau.load_state_dict(meta["plateau"])
+        self.centre = arrays["centre"].to(self.probe) if "centre" in arrays else None
+        if self.centre is not None and self.centre.shape != self.probe.shape[1:]:
+            raise ValueError(f"the centre must have the shape of a sample, got {tuple(self.centre.shape)}")
         self.order = arrays["order"]
         self.generator.set_state(self.order)
         for name in _PROGRESS:
@@ -350,6 +375,20 @@ def moments_over(source: Source, feature_map: FeatureMap) -> Moments:
 def _moments(batches: Iterable[Batch], feature_map: FeatureMap, source: Source) -> Moments:
     here = reduce(add, (Moments.of(feature_map.basis(b.x), b.targets, b.sample_weight) for b in batches))
     return here if source.ranks == 1 else here.reduce(source.total)
+
+
+def _centre(batch: Batch, total: Total) -> Tensor:
+    """Return the mean of the rows of a batch; zero of features that do not vary, whose gradients would be rounding."""
+    sums = reduce(add, (_powers(part.x.double(), part.sample_weight) for part in batch.split(PASS)))
+    count, first, second = total(sums)
+    mean = first / count
+    return torch.where(second / count - mean.square() > 1e-12 * mean.square(), mean, 0.0).to(batch.x.dtype)
+
+
+def _powers(x: Tensor, weight: Tensor | None) -> Tensor:
+    """Return the sums over the rows of their powers 0, 1 and 2."""
+    weight = x.new_ones(len(x)) if weight is None else weight.double()
+    return torch.stack([weight.sum().expand(x.shape[1]), weight @ x, weight @ x.square()])
 
 
 def _varies(basis: Tensor) -> bool:

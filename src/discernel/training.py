@@ -45,7 +45,8 @@ class Trainer:
         with the same result.
     learning_rate : float
         Of Adam. If `relative`, in units of each parameter's own natural size (`FeatureMap.scales`), so that neither
-        the units of the data nor the bandwidth matter; else absolute.
+        the units of the data nor the bandwidth matter, nor to random Fourier maps their origin, since the steps of
+        these are about the mean of the data; else absolute.
     relative : bool
         See `learning_rate`.
     schedule : {"cosine", "plateau"}
