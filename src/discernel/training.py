@@ -17,7 +17,6 @@ from discernel.run import EpochRecord, Run
 
 SCHEDULES = ("cosine", "plateau")
 AUTO_STEPS, MAX_EPOCHS = 900, 60
-LEAST_STEPS, MORE_EPOCHS, MANY_ROWS = 600, 100, 10_000  # of so many rows; fewer are learned by heart too soon
 
 
 class Plan(NamedTuple):
@@ -35,8 +34,7 @@ class Trainer:
     Parameters
     ----------
     max_epochs : int or "auto"
-        Passes over the data; "auto" takes about 900 steps in at most 60 epochs, but of 10 000 rows or more at least
-        600 steps in at most 100.
+        Passes over the data; "auto" takes about 900 steps in at most 60 epochs.
     batch_size : int, "auto" or "paper"
         Rows of a mini-batch, always more than J if there are as many. "auto" takes 10J, up to 20J of many rows (thirty
         steps an epoch), down to 2J of few (six steps), but at least 1000; "paper" takes 1000, or 2J for DI with
@@ -139,8 +137,6 @@ class Trainer:
         steps, epochs = n_rows // rows, self.max_epochs
         if isinstance(epochs, str):
             epochs = min(MAX_EPOCHS, max(1, round(AUTO_STEPS / steps)))
-            if n_rows >= MANY_ROWS:
-                epochs = max(epochs, min(MORE_EPOCHS, round(LEAST_STEPS / steps)))
         return Plan(rows, steps, epochs)
 
     def epochs(
