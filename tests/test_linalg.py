@@ -308,6 +308,11 @@ def test_unwhitened_weights_do_what_weights_on_whitened_rows_do(dtype):
     torch.testing.assert_close(basis @ found, whitened(basis, gram) @ weights, rtol=1e-4, atol=1e-4)
 
 
+def test_unwhitened_weights_have_the_derivatives_of_finite_differences():
+    factor, weights = random(50, 8).requires_grad_(), random(8, 2, seed=1).requires_grad_()
+    assert torch.autograd.gradcheck(lambda f, w: unwhitened(w, f.T @ f), (factor, weights))
+
+
 def test_a_single_precision_solver_is_nearly_right_and_looks_below_the_diagonal_only():
     a, b = psd(50) * 1e-12, random(8, 3)
     spoilt = a.float().tril() + torch.full((8, 8), torch.nan).triu(1)

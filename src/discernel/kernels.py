@@ -303,12 +303,16 @@ class _Gaussian(torch.autograd.Function):
         for part in _distances(x, z, out):
             part.neg_().exp_()
         ctx.save_for_backward(x, z, out)
+        ctx.alike = x is z
         return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad):  # pyrefly: ignore
         x, z, out = ctx.saved_tensors
+        if ctx.alike:  # the two gradients as one, by one product
+            scaled = ((g + h).mul_(k) for g, h, k in in_parts(chunk_rows(*z.shape), grad, grad.T, out))
+            return _pull_back(x, z, scaled, True, False, sign=-1)
         scaled = (g * k for g, k in in_parts(chunk_rows(*z.shape), grad, out))
         return _pull_back(x, z, scaled, *ctx.needs_input_grad, sign=-1)
 

@@ -8,16 +8,20 @@ factor in float32 (`single_solver`) is for where a residual in float64 shows tha
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import NamedTuple
 
 import torch
+from scipy.linalg import blas
+from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 CHUNK = 64  # rows of a wide matrix that are worked on while they are in the cache, at least
-_BLOCK = 192  # columns
+_BLOCK = 128  # columns
 _SHIFT = 3e-6  # of a unit diagonal: what rounding does to float32 sums of products
 _OVERSAMPLED, _POWER = 10, 2  # columns beyond the rank, and power iterations, of a random projection
 _ONE_THREAD = 1e8  # multiplications
+_SYRK = {torch.float32: blas.ssyrk, torch.float64: blas.dsyrk}
 
 logger = logging.getLogger(__name__)
 
@@ -69,20 +73,49 @@ def in_parts(rows: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
 
 
 def symmetric_product(a: Tensor, lower: bool = False) -> Tensor:
-    """Return aᵀa, of which only the blocks on and below the diagonal are formed: little more than half the work.
+    """Return aᵀa, of which only what is on and below the diagonal is computed: about half the work.
 
-    If `lower`, what is above them is left undefined.
+    If `lower`, what is above is left undefined. torch has no such product: on one thread it is that of scipy's BLAS, on
+    more it is put together of torch's products, with whose threads those of another library would compete.
     """
-    width = a.shape[1]
-    if width <= 2 * _BLOCK:
+    single = a.device.type == "cpu" and torch.get_num_threads() == 1
+    if single and a.dtype in _SYRK and a.is_contiguous() and not a.requires_grad:
+        with _one_thread():
+            out = torch.from_numpy(_SYRK[a.dtype](1.0, a.numpy().T).T)
+    elif a.shape[1] <= _BLOCK:
         return a.T @ a
-    out = a.new_empty(width, width)
+    else:
+        out = a.new_empty(a.shape[1], a.shape[1])
+        _fill_lower(out, a)
+    return out if lower else out.tril_().add_(out.tril(-1).T)
+
+
+def _fill_lower(out: Tensor, a: Tensor) -> None:
+    width = a.shape[1]
+    if width > 4 * _BLOCK:  # large products are the quicker ones
+        half = width // 2
+        torch.mm(a[:, half:].T, a[:, :half], out=out[half:, :half])
+        _fill_lower(out[:half, :half], a[:, :half])
+        _fill_lower(out[half:, half:], a[:, half:])
+        return
     for start in range(0, width, _BLOCK):
         stop = min(start + _BLOCK, width)
         torch.mm(a[:, start:stop].T, a[:, :stop], out=out[start:stop, :stop])
-        if not lower:
-            out[:start, start:stop] = out[start:stop, :start].T
-    return out
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Have scipy's BLAS, which has threads of its own, use one."""
+    if all(library.num_threads == 1 for library in _libraries().lib_controllers):
+        yield
+        return
+    with _libraries().limit(limits=1):
+        yield
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    return ThreadpoolController().select(user_api="blas")
 
 
 def cutoff(a: Tensor, largest: Tensor) -> Tensor:
@@ -173,8 +206,11 @@ def whitened(basis: Tensor, gram: Tensor) -> Tensor:
 
 
 def unwhitened(weights: Tensor, gram: Tensor) -> Tensor:
-    """Return L⁻ᵀV: the weights on a basis that do what V does on the whitened one, without whitening its rows."""
-    return torch.linalg.solve_triangular(safe_cholesky(gram).mT, weights.double(), upper=True).to(weights.dtype)
+    """Return L⁻ᵀV: the weights on a basis that do what V does on the whitened one, without whitening its rows.
+
+    Its derivative holds fixed what is added to B against rounding.
+    """
+    return _Unwhitened.apply(weights, gram)  # pyrefly: ignore
 
 
 def safe_cholesky(gram: Tensor) -> Tensor:
@@ -182,6 +218,29 @@ def safe_cholesky(gram: Tensor) -> Tensor:
     b = gram.double()
     noise = len(b) * torch.finfo(gram.dtype).eps * b.diagonal().mean()
     return torch.linalg.cholesky_ex(b + noise * torch.eye(len(b), dtype=b.dtype, device=b.device)).L
+
+
+class _Unwhitened(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, weights: Tensor, gram: Tensor) -> Tensor:
+        factor = safe_cholesky(gram)
+        ctx.save_for_backward(weights, factor)
+        return torch.linalg.solve_triangular(factor.mT, weights.double(), upper=True).to(weights.dtype)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad: Tensor):  # pyrefly: ignore
+        weights, factor = ctx.saved_tensors
+        by_weights = torch.linalg.solve_triangular(factor, grad.double(), upper=False)
+        by_gram = None
+        if ctx.needs_input_grad[1]:
+            # With dL = L Φ(L⁻¹ dB L⁻ᵀ), where Φ halves the diagonal and drops what is above it: −L⁻ᵀ Φ(V ∂Vᵀ) L⁻¹.
+            inner = (weights.double() @ by_weights.T).tril_()
+            inner.diagonal().mul_(0.5)
+            half = torch.linalg.solve_triangular(factor.mT, inner, upper=True)
+            whole = torch.linalg.solve_triangular(factor, half, upper=False, left=False).to(weights.dtype)
+            by_gram = (whole + whole.mT).mul_(-0.5)
+        return by_weights.to(weights.dtype), by_gram
 
 
 class _InverseSqrt(torch.autograd.Function):
