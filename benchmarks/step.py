@@ -19,8 +19,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from discernel import DI, RBF, Nystroem, RandomFourier
+from discernel import DI, RBF, ArraySource, Nystroem, RandomFourier, Targets, Trainer
 from discernel.linalg import symmetric_product, threads_for
+from discernel.run import Run
 
 SHAPES = ((1000, 100, 16, 26), (1000, 500, 784, 10), (4000, 2000, 54, 7), (4000, 2000, 784, 10))
 RHO = 1e-4
@@ -78,14 +79,13 @@ def data(n: int, d: int, n_classes: int) -> tuple[Tensor, Tensor]:
 
 
 def our_step(kind, x, y, n_components) -> Callable[[], None]:
-    made, criterion = feature_map(kind, x, n_components), DI(RHO)
-    optimizer = torch.optim.Adam([p for p in made.parameters() if p.requires_grad], maximize=True, fused=True)
+    source = ArraySource(x, Targets.values(y.numpy()))
+    run = Run(Trainer(batch_size=len(x), learning_rate=1e-3), feature_map(kind, x, n_components), DI(RHO), source, seed=0, path=None)
+    batch = source.rows(slice(0, len(x)))
 
     def step():
-        with threads_for(len(x) * n_components * (n_components + x.shape[1])):
-            optimizer.zero_grad()
-            criterion(made.basis(x), y, made.gram()).backward()
-            optimizer.step()
+        with threads_for(run.work):
+            run.update(batch)
 
     return step
 

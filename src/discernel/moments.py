@@ -101,9 +101,13 @@ class Ridge:
 
 def regularised(scatter: Tensor, rho: float, gram: Tensor | None = None) -> Tensor:
     """Return ḠᵀḠ + ρB, with B = I where `gram` is None."""
+    return regularised_(scatter.clone(), rho, gram)
+
+
+def regularised_(scatter: Tensor, rho: float, gram: Tensor | None = None) -> Tensor:
+    """Return the same, in place of the scatter."""
     if gram is not None:
-        return torch.add(scatter, gram.detach().to(scatter.dtype), alpha=rho)
-    scatter = scatter.clone()
+        return scatter.add_(gram.detach().to(scatter.dtype), alpha=rho)
     scatter.diagonal().add_(rho)
     return scatter
 
@@ -274,7 +278,7 @@ def _refined(
 ) -> tuple[Tensor, Tensor] | None:
     """Return W and Ȳ − ḠW by float32 sums and float64 residuals, or None where the system is too close to singular."""
     penalty = None if gram is None else gram.detach()
-    solve = single_solver(regularised(total(symmetric_product(rows.basis, lower=True)), rho, penalty))
+    solve = single_solver(regularised_(total(symmetric_product(rows.basis, lower=True)), rho, penalty))
     if solve is None:
         return None
     weights = solve(cross)
@@ -304,6 +308,6 @@ def ridge_weights(
     """Return W = (ḠᵀḠ + ρB)⁺ḠᵀY of centred rows; by the n×n system Ḡᵀ(ḠḠᵀ + ρI)⁻¹Ȳ where that is the smaller one."""
     n, n_components = rows.basis.shape
     if gram is None and n < n_components and total is unchanged:
-        dual = solve_psd(regularised(symmetric_product(rows.basis.T), rho), rows.targets)
+        dual = solve_psd(regularised_(symmetric_product(rows.basis.T), rho), rows.targets)
         return dual._replace(x=rows.basis.T @ dual.x)
-    return solve_psd(regularised(total(symmetric_product(rows.basis)), rho, gram), cross)
+    return solve_psd(regularised_(total(symmetric_product(rows.basis)), rho, gram), cross)

@@ -178,7 +178,7 @@ class Run:
                 self.criterion.refresh(lambda: moments_over(self.source, self.map), self.map.gram())
         with held_back(self.path is not None and self.source.ranks == 1) as held:
             for batch in self.source.batches(self.size, self.generator, skip=self.step):
-                self._update(batch)
+                self.update(batch)
                 if held.waiting or (self.path is not None and time.perf_counter() - saved > SAVE_SECONDS):
                     self._save()
                     saved = time.perf_counter()
@@ -194,7 +194,8 @@ class Run:
             self._watch(self.plateau, mean)
         return EpochRecord(self.epoch, mean, learning_rate, seconds, (self.steps - first) * self.size / seconds)
 
-    def _update(self, batch) -> None:
+    def update(self, batch: Batch) -> None:
+        """Take one step by a mini-batch."""
         if self.plateau is None:
             factor = cosine(self.epoch * self.steps + self.step, self.max_epochs * self.steps, self.settings.warmup)
             for group in self.optimizer.param_groups:
