@@ -131,7 +131,7 @@ def test_training_goes_on_with_the_map_that_was_chosen():
 def test_a_class_of_one_row_and_weights_and_other_heads_are_no_obstacle():
     x, y = waves()
     y[7] = 2
-    assert type(model(head=LogisticRegression(C=1e3)).fit(x, y).transformer_) is LearnedFourier
+    assert type(model(head=LogisticRegression(C=1e3, max_iter=1000)).fit(x, y).transformer_) is LearnedFourier
     assert set(model().fit(x, y).predict(x)) <= {0, 1, 2}
     assert type(model().fit(x, y, sample_weight=np.linspace(1, 2, ROWS)).transformer_) is LearnedFourier
     assert type(model(early_stopping=True).fit(*waves(2 * ROWS)).transformer_) is LearnedFourier
