@@ -80,7 +80,8 @@ def data(n: int, d: int, n_classes: int) -> tuple[Tensor, Tensor]:
 
 def our_step(kind, x, y, n_components) -> Callable[[], None]:
     source = ArraySource(x, Targets.values(y.numpy()))
-    run = Run(Trainer(batch_size=len(x), learning_rate=1e-3), feature_map(kind, x, n_components), DI(RHO), source, seed=0, path=None)
+    trainer = Trainer(batch_size=len(x), learning_rate=1e-3)
+    run = Run(trainer, feature_map(kind, x, n_components), DI(RHO), source, seed=0, path=None)
     batch = source.rows(slice(0, len(x)))
 
     def step():

@@ -21,7 +21,7 @@ _BLOCK = 128  # columns
 _SHIFT = 3e-6  # of a unit diagonal: what rounding does to float32 sums of products
 _OVERSAMPLED, _POWER = 10, 2  # columns beyond the rank, and power iterations, of a random projection
 _ONE_THREAD = 1e8  # multiplications
-_SYRK = {torch.float32: blas.ssyrk, torch.float64: blas.dsyrk}
+_SYRK = {dtype: blas.get_blas_funcs("syrk", dtype=str(dtype)[6:]) for dtype in (torch.float32, torch.float64)}
 
 logger = logging.getLogger(__name__)
 
