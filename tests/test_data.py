@@ -131,14 +131,21 @@ class Streamed(ArraySource):
     def __init__(self, x, targets, sample_weight=None):
         super().__init__(x, targets, sample_weight)
         self.streams, self.reads, self.loads, self.most = True, [], [], 0
+        self.another = threading.Condition()
 
     def _stored(self, index):
         assert threading.current_thread() is not threading.main_thread()
         stored = super()._stored(index)
-        self.reads.append(np.arange(len(self))[index])
-        self.loads.append(weakref.ref(stored))
-        self.most = max(self.most, self.alive())
+        with self.another:
+            self.reads.append(np.arange(len(self))[index])
+            self.loads.append(weakref.ref(stored))
+            self.most = max(self.most, self.alive())
+            self.another.notify_all()
         return stored
+
+    def has_read(self, loads):
+        with self.another:
+            return self.another.wait_for(lambda: len(self.reads) >= loads, timeout=60)
 
     def alive(self):
         return sum(load() is not None for load in self.loads)
@@ -221,8 +228,8 @@ def test_a_stream_gives_the_batches_of_an_array(small_loads, generator, size, we
 @pytest.mark.parametrize("generator", [None, 0], ids=["in order", "drawn"])
 def test_a_stream_holds_two_loads_at_most(small_loads, generator):
     stream = streamed(500)
-    for _batch in stream.batches(6, None if generator is None else seeded()):
-        pass
+    for number, _batch in enumerate(stream.batches(6, None if generator is None else seeded())):
+        assert stream.has_read(min(number // 4 + 2, 21))  # the next load comes while this one is in use
     assert [len(rows) for rows in stream.reads[:-1]] == [24] * 20
     assert stream.most == 2
     assert stream.alive() == 0
@@ -230,10 +237,8 @@ def test_a_stream_holds_two_loads_at_most(small_loads, generator):
 
 def test_a_stream_reads_while_its_batches_are_used(small_loads):
     stream = streamed(500)
-    read, begun = threading.Event(), stream._stored
-    stream._stored = lambda index: (begun(index), read.set() if len(stream.reads) == 2 else None)[0]
     next(batches := stream.batches(24))
-    assert read.wait(timeout=60)  # the second load comes though only the first has been asked for
+    assert stream.has_read(2)  # the second load comes though only the first has been asked for
     batches.close()
 
 
