@@ -10,6 +10,7 @@ from discernel.linalg import (
     cutoff,
     double_product,
     inverse_sqrt,
+    product,
     randomized_inverse_sqrt,
     safe_cholesky,
     single_solver,
@@ -63,6 +64,35 @@ REGULAR = {
 
 
 # The product
+
+LAYOUTS = {
+    "rows": lambda a: a,
+    "columns": lambda a: a.T.contiguous().T,
+    "part of the rows": lambda a: torch.cat([a, a], 1)[:, : a.shape[1]],
+    "part of the columns": lambda a: torch.cat([a, a]).T.contiguous().T[: len(a)],
+    "every second row": lambda a: a.repeat_interleave(2, 0)[::2],
+}
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("left", LAYOUTS)
+@pytest.mark.parametrize("right", LAYOUTS)
+def test_a_product_is_the_product_whatever_the_layout_and_the_library(left, right, wide, monkeypatch):
+    if not wide:
+        monkeypatch.setattr("discernel.linalg._has_wide_products", lambda: False)
+    a, b = LAYOUTS[left](random(130, 210, dtype=torch.float32)), LAYOUTS[right](random(210, 170, dtype=torch.float32))
+    bias, out = random(170, dtype=torch.float32), torch.full((130, 340), torch.nan)[:, ::2]
+    expected = a.double() @ b.double()
+    torch.testing.assert_close(product(a, b).double(), expected, rtol=0, atol=1e-4)
+    found = product(a, b, bias, out)
+    assert found is out
+    torch.testing.assert_close(found.double(), expected + bias, rtol=0, atol=1e-4)
+
+
+def test_a_product_has_derivatives():
+    a, b = random(130, 210, dtype=torch.float32), random(210, 170, dtype=torch.float32).requires_grad_()
+    product(a, b).sum().backward()
+    torch.testing.assert_close(b.grad, a.sum(0)[:, None].expand_as(b), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

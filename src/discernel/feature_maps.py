@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from discernel import checks
 from discernel.hadamard import hadamard, power_of_two
 from discernel.kernels import Kernel, StationaryKernel
-from discernel.linalg import chunk_rows, in_parts, inverse_sqrt, randomized_inverse_sqrt
+from discernel.linalg import chunk_rows, in_parts, inverse_sqrt, product, randomized_inverse_sqrt
 
 
 class FeatureMap(nn.Module):
@@ -158,7 +158,7 @@ class Nystroem(FeatureMap):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return φ(x), n×k."""
-        return self.basis(x) @ self.normalization()
+        return product(self.basis(x), self.normalization())
 
     def scales(self) -> dict[str, float]:
         """Return three standard deviations of the landmarks, or the kernel's width where they do not differ.
@@ -220,6 +220,8 @@ class RandomFourier(FeatureMap):
     def forward(self, x: Tensor) -> Tensor:
         """Return φ(x), n×J."""
         checks.samples("x", x, "the frequencies", self.frequencies, axis=0)
+        if not torch.is_grad_enabled():  # the angles need not be kept
+            return product(x, self.frequencies, self.phases).cos_().mul_(math.sqrt(2 / len(self.phases)))
         return _Cosine.apply(x, self.frequencies, self.phases)  # pyrefly: ignore
 
     def scales(self) -> dict[str, float]:
@@ -353,7 +355,7 @@ class _Cosine(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, frequencies, phases):
-        angles = torch.addmm(phases, x, frequencies)
+        angles = product(x, frequencies, phases)
         ctx.save_for_backward(x, frequencies, angles)
         ctx.scale = math.sqrt(2 / len(phases))
         out = torch.empty_like(angles)
@@ -368,10 +370,10 @@ class _Cosine(torch.autograd.Function):
         by_x, by_frequencies, by_phases = [], torch.zeros_like(frequencies), []
         for rows, angle, slope in in_parts(chunk_rows(*frequencies.shape[::-1]), x, angles, grad):
             by_angle = angle.sin().mul_(slope)
-            by_frequencies.addmm_(rows.T, by_angle, alpha=-ctx.scale)
+            by_frequencies.sub_(product(rows.T, by_angle), alpha=ctx.scale)
             by_phases.append(by_angle.sum(0))
             if ctx.needs_input_grad[0]:
-                by_x.append(by_angle @ frequencies.T)
+                by_x.append(product(by_angle, frequencies.T))
         by_x = torch.cat(by_x).mul_(-ctx.scale) if by_x else None
         return by_x, by_frequencies, torch.stack(by_phases).sum(0).mul_(-ctx.scale)
 

@@ -7,13 +7,14 @@ the same for all radial kernels: γ = 1/(2ℓ²) of a length scale ℓ, so that 
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from discernel import checks
-from discernel.linalg import chunk_rows, in_parts
+from discernel.linalg import chunk_rows, in_parts, product
 
 
 class Kernel(nn.Module):
@@ -320,13 +321,13 @@ class _Gaussian(torch.autograd.Function):
 def _distances(x: Tensor, z: Tensor, distances: Tensor, origin: Tensor | None = None) -> Iterator[Tensor]:
     """Fill in the squared distances, by products of the rows about `origin`; yield a few rows of them at a time."""
     about = z if origin is None else z - origin
-    z2 = _squared_norms(about)[:, 0]
+    z2, turned = _squared_norms(about)[:, 0], about.T * -2
     rounding = 2**17 * torch.finfo(z.dtype).eps
     size = chunk_rows(*z.shape)
     for part, (rows, out) in enumerate(in_parts(size, x, distances)):
         centred = rows if origin is None else rows - origin
         x2 = _squared_norms(centred)
-        torch.addmm(z2, centred, about.T, alpha=-2, out=out).add_(x2)
+        product(centred, turned, z2, out).add_(x2)
         if x is z:
             out.diagonal(part * size).fill_(math.inf)  # known to be zero
         # Also where squares overflow (∞ > ∞ is false). A row is looked at only if its nearest point may have cancelled.
@@ -357,11 +358,10 @@ def _no_nan(distances: Tensor) -> Tensor:
 
 def _pull_back(x: Tensor, z: Tensor, grads: Iterable[Tensor], for_x: bool, for_z: bool, sign: int = 1):
     """Return the gradients by x and z of a function of ± the squared distances, from its gradient by those."""
-    by_x, by_z, twice = [], None, 2 * sign
+    by_x, by_z, twice = [], [], 2 * sign
     for (rows,), grad in zip(in_parts(chunk_rows(*z.shape), x), grads, strict=True):
         if for_x:
-            by_x.append(torch.addmm(rows * grad.sum(1, keepdim=True), grad, z, beta=twice, alpha=-twice))
+            by_x.append((rows * grad.sum(1, keepdim=True)).sub_(product(grad, z)).mul_(twice))
         if for_z:
-            by_z = torch.zeros_like(z) if by_z is None else by_z
-            by_z.addcmul_(z, grad.sum(0)[:, None], value=twice).addmm_(grad.T, rows, alpha=-twice)
-    return torch.cat(by_x) if len(by_x) > 1 else by_x[0] if by_x else None, by_z
+            by_z.append((z.T * grad.sum(0)).sub_(product(rows.T, grad)).mul_(twice))
+    return torch.cat(by_x) if by_x else None, reduce(Tensor.add_, by_z).T if by_z else None

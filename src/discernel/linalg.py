@@ -17,10 +17,12 @@ from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 CHUNK = 64  # rows of a wide matrix that are worked on while they are in the cache, at least
+_CACHED, _SHARED = 2**17, 2**19  # entries of them: on one thread, and on each of several, which take time to wake
 _BLOCK = 128  # columns
 _SHIFT = 3e-6  # of a unit diagonal: what rounding does to float32 sums of products
 _OVERSAMPLED, _POWER = 10, 2  # columns beyond the rank, and power iterations, of a random projection
 _ONE_THREAD = 1e8  # multiplications
+_FEW = 2**22  # multiplications of which no library is much quicker than another
 _SYRK = {dtype: blas.get_blas_funcs("syrk", dtype=str(dtype)[6:]) for dtype in (torch.float32, torch.float64)}
 
 logger = logging.getLogger(__name__)
@@ -61,7 +63,9 @@ def chunk_rows(width: int, depth: int = 0) -> int:
 
     Where they are the result of a product, or a factor of one, not fewer than its `depth`, or that would be slow.
     """
-    return max(CHUNK, min(depth, 1024), 2**17 // max(width, 1))
+    threads = torch.get_num_threads()
+    entries = _CACHED if threads == 1 else _SHARED * threads
+    return max(CHUNK, min(depth, 1024), entries // max(width, 1))
 
 
 def in_parts(rows: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
@@ -72,18 +76,43 @@ def in_parts(rows: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
         yield from zip(*(tensor.split(rows) for tensor in tensors), strict=True)
 
 
+def product(a: Tensor, b: Tensor, bias: Tensor | None = None, out: Tensor | None = None) -> Tensor:
+    """Return ab, plus `bias` in every row; large float32 ones by oneDNN where the processor has AVX-512.
+
+    torch's own are MKL's, which leaves half of such a processor unused if it is not Intel's.
+    """
+    recorded = torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
+    if recorded or a.numel() * b.shape[1] < _FEW or not _wide(a):
+        return torch.mm(a, b, out=out) if bias is None else torch.addmm(bias, a, b, out=out)
+    b = b if b.is_contiguous() or b.T.is_contiguous() else b.contiguous()  # others take it a thousand times longer
+    found = torch.ops.mkldnn._linear_pointwise(a, b.T, bias, "none", [], "")
+    return found if out is None else out.copy_(found)
+
+
+def _wide(a: Tensor) -> bool:
+    """Return whether oneDNN is to multiply this matrix."""
+    return a.dtype == torch.float32 and a.device.type == "cpu" and _has_wide_products()
+
+
+@cache
+def _has_wide_products() -> bool:
+    ready = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    return ready and torch.backends.cpu.get_cpu_capability().startswith("AVX512")
+
+
 def symmetric_product(a: Tensor, lower: bool = False) -> Tensor:
     """Return aᵀa, of which only what is on and below the diagonal is computed: about half the work.
 
     If `lower`, what is above is left undefined. torch has no such product: on one thread it is that of scipy's BLAS, on
-    more it is put together of torch's products, with whose threads those of another library would compete.
+    more it is put together of other products, with whose threads those of another library would compete; and so it is
+    where these are the quicker ones.
     """
-    single = a.device.type == "cpu" and torch.get_num_threads() == 1
+    single = a.device.type == "cpu" and torch.get_num_threads() == 1 and not _wide(a)
     if single and a.dtype in _SYRK and a.is_contiguous() and not a.requires_grad:
         with _one_thread():
             out = torch.from_numpy(_SYRK[a.dtype](1.0, a.numpy().T).T)
     elif a.shape[1] <= _BLOCK:
-        return a.T @ a
+        return product(a.T, a)
     else:
         out = a.new_empty(a.shape[1], a.shape[1])
         _fill_lower(out, a)
@@ -94,13 +123,13 @@ def _fill_lower(out: Tensor, a: Tensor) -> None:
     width = a.shape[1]
     if width > 4 * _BLOCK:  # large products are the quicker ones
         half = width // 2
-        torch.mm(a[:, half:].T, a[:, :half], out=out[half:, :half])
+        product(a[:, half:].T, a[:, :half], out=out[half:, :half])
         _fill_lower(out[:half, :half], a[:, :half])
         _fill_lower(out[half:, half:], a[:, half:])
         return
     for start in range(0, width, _BLOCK):
         stop = min(start + _BLOCK, width)
-        torch.mm(a[:, start:stop].T, a[:, :stop], out=out[start:stop, :stop])
+        product(a[:, start:stop].T, a[:, :stop], out=out[start:stop, :stop])
 
 
 @contextmanager

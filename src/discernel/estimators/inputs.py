@@ -17,7 +17,7 @@ from discernel.targets import Targets
 
 SAMPLE = 50_000  # rows that landmarks and gamma are chosen from
 PERMUTED = 2**24  # rows that all of them are permuted to draw some
-CHUNK = 2**22  # entries of features that are computed at a time
+CHUNK = 2**20  # entries of features that are computed at a time: few enough for the cache
 ROWS: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}  # what `validate_data` asks for
 TRAINING_ROWS = ROWS | {"ensure_min_samples": 2}
 
