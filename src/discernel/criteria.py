@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from discernel import checks
-from discernel.linalg import double_product, unchanged, unwhitened
+from discernel.linalg import double_product, empty, unchanged, unwhitened
 from discernel.moments import Fit, Moments, Ridge, Total, ridge_fit
 
 
@@ -92,12 +92,14 @@ class _Envelope(torch.autograd.Function):
         root = None if sample_weight is None else sample_weight.double().sqrt()[:, None]
         if ctx.needs_input_grad[0]:
             weighted = residual if root is None else root * residual
-            by_basis = weighted.to(basis.dtype) @ (2 * scale * weights.T).to(basis.dtype)
+            turned = (2 * scale * weights.T).to(basis.dtype)
+            by_basis = torch.mm(weighted.to(basis.dtype), turned, out=empty(*basis.shape, basis))
         if ctx.needs_input_grad[1]:
             fit = ctx.about[0] - residual
             by_targets = (2 * scale * (fit if root is None else root * fit)).to(targets.dtype)
         if ctx.needs_input_grad[2]:
-            by_gram = (-ctx.rho * scale * weights).to(gram.dtype) @ weights.T.to(gram.dtype)
+            scaled = (-ctx.rho * scale * weights).to(gram.dtype)
+            by_gram = torch.mm(scaled, weights.T.to(gram.dtype), out=empty(*gram.shape, gram))
         if ctx.needs_input_grad[3]:  # ‖ȳᵢ‖² − ‖rᵢ‖²: a row counts for what it has explained
             _, basis_mean, target_mean, _ = ctx.about
             y, fit = targets.double() - target_mean, (basis.double() - basis_mean) @ weights

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from discernel import checks
 from discernel.hadamard import hadamard, power_of_two
 from discernel.kernels import Kernel, StationaryKernel
-from discernel.linalg import chunk_rows, in_parts, inverse_sqrt, product, randomized_inverse_sqrt
+from discernel.linalg import chunk_rows, empty, in_parts, inverse_sqrt, product, randomized_inverse_sqrt
 
 
 class FeatureMap(nn.Module):
@@ -355,10 +355,10 @@ class _Cosine(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, frequencies, phases):
-        angles = product(x, frequencies, phases)
+        angles = product(x, frequencies, phases, empty(len(x), len(phases), x))
         ctx.save_for_backward(x, frequencies, angles)
         ctx.scale = math.sqrt(2 / len(phases))
-        out = torch.empty_like(angles)
+        out = empty(*angles.shape, angles)
         for part, angle in in_parts(chunk_rows(len(phases)), out, angles):
             torch.cos(angle, out=part).mul_(ctx.scale)
         return out

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from discernel import checks
-from discernel.linalg import solve_psd, symmetric_product, threads_for, unchanged
+from discernel.linalg import product, solve_psd, symmetric_product, threads_for, unchanged
 
 HESSIANS = 2**26  # entries that are kept at a time
 _SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)  # of a Newton step
@@ -33,7 +33,7 @@ class LinearModel(NamedTuple):
 
     def scores(self, features: Tensor) -> Tensor:
         """Return φ W + b, n×L."""
-        return torch.addmm(self.intercept.to(features), features, self.weights.to(features))
+        return product(features, self.weights.to(features), self.intercept.to(features))
 
 
 def squared_hinge(scores: Tensor, targets: Tensor) -> Tensor:

@@ -6,11 +6,14 @@ factor in float32 (`single_solver`) is for where a residual in float64 shows tha
 """
 
 import logging
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from scipy.linalg import blas
 from threadpoolctl import ThreadpoolController
@@ -25,7 +28,11 @@ _ONE_THREAD = 1e8  # multiplications
 _FEW = 2**22  # multiplications of which no library is much quicker than another
 _SYRK = {dtype: blas.get_blas_funcs("syrk", dtype=str(dtype)[6:]) for dtype in (torch.float32, torch.float64)}
 
+_LARGE = 2**20  # bytes of a matrix whose memory is kept
+_ALIGNED = 64  # bytes
+
 logger = logging.getLogger(__name__)
+_thread = threading.local()
 
 
 def unchanged(tensor: Tensor) -> Tensor:
@@ -48,6 +55,45 @@ def threads_for(work: float) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+Memory = dict[int, list[np.ndarray]]  # blocks by their size
+
+
+@contextmanager
+def kept(memory: Memory) -> Iterator[None]:
+    """Have `empty` use this memory again and again, and add to it what it needs more.
+
+    Large blocks that are freed go back to the system: to be given new ones takes longer than to fill them.
+    """
+    before = getattr(_thread, "memory", None)
+    _thread.memory = memory
+    try:
+        yield
+    finally:
+        _thread.memory = before
+
+
+def empty(rows: int, columns: int, like: Tensor) -> Tensor:
+    """Return a new matrix with undefined entries, in memory that is `kept` where there is some."""
+    memory, size = getattr(_thread, "memory", None), rows * columns * like.itemsize
+    if memory is None or size < _LARGE or like.device.type != "cpu":
+        return like.new_empty(rows, columns)
+    blocks = memory.setdefault(size, [])
+    if _UNUSED not in (uses := _references(blocks)):
+        blocks.append(np.empty(size + _ALIGNED, np.uint8))
+        uses.append(_UNUSED)
+    block = blocks[uses.index(_UNUSED)]
+    start = -block.ctypes.data % _ALIGNED
+    return torch.from_numpy(block[start : start + size]).view(like.dtype).view(rows, columns)
+
+
+def _references(blocks: list[np.ndarray]) -> list[int]:
+    """Return how often each of the blocks is referred to: more often while a tensor has a part in it."""
+    return [sys.getrefcount(block) for block in blocks]
+
+
+_UNUSED = _references([np.empty(0)])[0]
 
 
 class Solution(NamedTuple):
@@ -116,9 +162,16 @@ def symmetric_product(a: Tensor, lower: bool = False) -> Tensor:
     elif a.shape[1] <= _BLOCK:
         return product(a.T, a)
     else:
-        out = a.new_empty(a.shape[1], a.shape[1])
-        _fill_lower(out, a)
+        out = empty(a.shape[1], a.shape[1], a)
+        _fill_lower(out, _in_columns(a))
     return out if lower else out.tril_().add_(out.tril(-1).T)
+
+
+def _in_columns(a: Tensor) -> Tensor:
+    """Return `a`, column after column where oneDNN multiplies it, which else would copy them for each product."""
+    if not _wide(a) or (torch.is_grad_enabled() and a.requires_grad):
+        return a
+    return empty(a.shape[1], len(a), a).copy_(a.T).T
 
 
 def _fill_lower(out: Tensor, a: Tensor) -> None:
@@ -196,7 +249,12 @@ def single_solver(a: Tensor) -> Callable[[Tensor], Tensor] | None:
     factor, failed = torch.linalg.cholesky_ex(a)
     if failed or not bool(factor.diagonal().amin().square() > 10 * _SHIFT):
         return None
-    return lambda b: torch.cholesky_solve((b * scale[:, None]).to(a.dtype), factor).double() * scale[:, None]
+
+    def solve(b: Tensor) -> Tensor:  # not by `cholesky_solve`, which copies the factor
+        half = torch.linalg.solve_triangular(factor, (b * scale[:, None]).to(a.dtype), upper=False)
+        return torch.linalg.solve_triangular(factor.mT, half, upper=True).double() * scale[:, None]
+
+    return solve
 
 
 def double_product(a: Tensor, b: Tensor) -> Tensor:

@@ -12,8 +12,10 @@ from discernel.linalg import (
     Solution,
     chunk_rows,
     double_product,
+    empty,
     finite,
     in_parts,
+    product,
     safe_cholesky,
     single_solver,
     solve_psd,
@@ -52,7 +54,8 @@ def centred(
 
     The means are those of the rows of all processes, over which `total` adds up.
     """
-    g, y = (rows.detach().to(kind, copy=True) for rows, kind in ((basis, dtype), (targets, torch.float64)))
+    g = empty(*basis.shape, basis.detach().new_empty(0, dtype=dtype)).copy_(basis.detach())
+    y = targets.detach().to(torch.float64, copy=True)
     w = None if sample_weight is None else sample_weight.detach().double()
     g_sum, y_sum = _summed(g, w).double(), _summed(y, w)
     count = float(len(g))
@@ -295,7 +298,7 @@ def _refined(
         weights = weights + step
         error = (step * residual).sum().item()  # of the value, before this step, which lowers it as the last one did
         if error * error <= REFINED * before * value:
-            return weights, rows.targets - torch.cat(fits) - rows.basis @ step.float()
+            return weights, rows.targets - torch.cat(fits) - product(rows.basis, step.float())
         if not error <= 0.1 * before:
             return None
         before = error

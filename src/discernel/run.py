@@ -23,7 +23,7 @@ from discernel.data import Batch, Source
 from discernel.distributed import sharded
 from discernel.feature_maps import FeatureMap, at_rest, rms, width
 from discernel.interrupts import held_back
-from discernel.linalg import threads_for
+from discernel.linalg import Memory, kept, threads_for
 from discernel.moments import Moments, Total
 
 SAVE_SECONDS = 60.0
@@ -90,6 +90,7 @@ class Run:
         if self.affine is not None and not all(parameter.requires_grad for parameter in self.affine):
             self.affine = None
         self.centre: Tensor | None = None  # of the data, by the first mini-batch
+        self.memory: Memory = {}
         self.optimizer = torch.optim.Adam(self._groups(), maximize=criterion.higher_is_better, fused=True)
         self.plateau = self._plateau()
         self.order = self.generator.get_state()  # from which the present epoch draws its mini-batches
@@ -201,7 +202,8 @@ class Run:
             for group in self.optimizer.param_groups:
                 group["lr"] = group["initial_lr"] * factor
         self.optimizer.zero_grad()
-        value = self._complete(self._backward(batch))
+        with kept(self.memory):
+            value = self._complete(self._backward(batch))
         self._step(batch)
         self.step += 1
         self.total += value.item()
