@@ -122,30 +122,30 @@ def test_symmetric_product_takes_any_layout():
 def test_memory_is_used_again_when_no_tensor_has_a_part_in_it():
     memory, like = {}, torch.zeros(0)
     with kept(memory):
-        first = empty(600, 500, like)
+        first = empty((600, 500), like)
         part = first.T[3:, ::7]
-        second = empty(600, 500, like)
+        second = empty((600, 500), like)
         assert first.shape == second.shape == (600, 500)
         assert first.dtype == torch.float32
         place, other = first.data_ptr(), second.data_ptr()
         assert place != other
         assert place % 64 == other % 64 == 0
         del first
-        assert empty(600, 500, like).data_ptr() not in (place, other)  # a part of it is still in use
+        assert empty((600, 500), like).data_ptr() not in (place, other)  # a part of it is still in use
         del part
-        assert empty(600, 500, like).data_ptr() == place
-        assert empty(550, 500, like).data_ptr() not in (place, other)
-        assert empty(300, 500, like.double()).data_ptr() == place
+        assert empty((600, 500), like).data_ptr() == place
+        assert empty((550, 500), like).data_ptr() not in (place, other)
+        assert empty((300, 500), like, torch.float64).data_ptr() == place
     assert sorted(len(blocks) for blocks in memory.values()) == [1, 3]
 
 
 def test_memory_that_autograd_has_saved_is_in_use():
     factor = torch.ones((), requires_grad=True)
     with kept({}):
-        a = empty(600, 500, factor).fill_(2.0)
+        a = empty((600, 500), factor).fill_(2.0)
         total, place = (a * factor).sum(), a.data_ptr()
         del a
-        assert empty(600, 500, factor).fill_(torch.nan).data_ptr() != place
+        assert empty((600, 500), factor).fill_(torch.nan).data_ptr() != place
         total.backward()
     assert factor.grad.item() == 600 * 500 * 2.0
 
@@ -154,8 +154,8 @@ def test_memory_is_not_kept_elsewhere():
     like = torch.zeros(0)
     memory = {}
     with kept(memory):
-        assert empty(3, 2, like).shape == (3, 2)  # too small
-    assert empty(600, 500, like).shape == (600, 500)
+        assert empty((3, 2), like).shape == (3, 2)  # too small
+    assert empty((600, 500), like).shape == (600, 500)
     assert memory == {}
 
 

@@ -93,13 +93,13 @@ class _Envelope(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             weighted = residual if root is None else root * residual
             turned = (2 * scale * weights.T).to(basis.dtype)
-            by_basis = torch.mm(weighted.to(basis.dtype), turned, out=empty(*basis.shape, basis))
+            by_basis = torch.mm(weighted.to(basis.dtype), turned, out=empty(basis.shape, basis))
         if ctx.needs_input_grad[1]:
             fit = ctx.about[0] - residual
             by_targets = (2 * scale * (fit if root is None else root * fit)).to(targets.dtype)
         if ctx.needs_input_grad[2]:
             scaled = (-ctx.rho * scale * weights).to(gram.dtype)
-            by_gram = torch.mm(scaled, weights.T.to(gram.dtype), out=empty(*gram.shape, gram))
+            by_gram = torch.mm(scaled, weights.T.to(gram.dtype), out=empty(gram.shape, gram))
         if ctx.needs_input_grad[3]:  # ‖ȳᵢ‖² − ‖rᵢ‖²: a row counts for what it has explained
             _, basis_mean, target_mean, _ = ctx.about
             y, fit = targets.double() - target_mean, (basis.double() - basis_mean) @ weights

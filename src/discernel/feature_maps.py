@@ -355,10 +355,10 @@ class _Cosine(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, frequencies, phases):
-        angles = product(x, frequencies, phases, empty(len(x), len(phases), x))
+        angles = product(x, frequencies, phases, empty((len(x), len(phases)), x))
         ctx.save_for_backward(x, frequencies, angles)
         ctx.scale = math.sqrt(2 / len(phases))
-        out = empty(*angles.shape, angles)
+        out = empty(angles.shape, angles)
         for part, angle in in_parts(chunk_rows(len(phases)), out, angles):
             torch.cos(angle, out=part).mul_(ctx.scale)
         return out

@@ -282,7 +282,7 @@ class _SquaredDistances(torch.autograd.Function):
     def forward(ctx, x, z):
         origin = z.mean(0)
         ctx.save_for_backward(x - origin, z - origin)
-        out = empty(len(x), len(z), x)
+        out = empty((len(x), len(z)), x)
         for _ in _distances(x, z, out, origin):
             pass
         return out
@@ -300,7 +300,7 @@ class _Gaussian(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, z):
-        out = empty(len(x), len(z), x)
+        out = empty((len(x), len(z)), x)
         for part in _distances(x, z, out):
             part.neg_().exp_()
         ctx.save_for_backward(x, z, out)

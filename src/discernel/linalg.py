@@ -6,9 +6,10 @@ factor in float32 (`single_solver`) is for where a residual in float64 shows tha
 """
 
 import logging
+import math
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import NamedTuple
@@ -74,18 +75,19 @@ def kept(memory: Memory) -> Iterator[None]:
         _thread.memory = before
 
 
-def empty(rows: int, columns: int, like: Tensor) -> Tensor:
-    """Return a new matrix with undefined entries, in memory that is `kept` where there is some."""
-    memory, size = getattr(_thread, "memory", None), rows * columns * like.itemsize
+def empty(shape: Sequence[int], like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Return a new tensor with undefined entries where `like` is, in memory that is `kept` if there is some."""
+    memory, dtype = getattr(_thread, "memory", None), dtype or like.dtype
+    size = math.prod(shape) * dtype.itemsize
     if memory is None or size < _LARGE or like.device.type != "cpu":
-        return like.new_empty(rows, columns)
+        return torch.empty(shape, dtype=dtype, device=like.device)
     blocks = memory.setdefault(size, [])
     if _UNUSED not in (uses := _references(blocks)):
         blocks.append(np.empty(size + _ALIGNED, np.uint8))
         uses.append(_UNUSED)
     block = blocks[uses.index(_UNUSED)]
     start = -block.ctypes.data % _ALIGNED
-    return torch.from_numpy(block[start : start + size]).view(like.dtype).view(rows, columns)
+    return torch.from_numpy(block[start : start + size]).view(dtype).view(shape)
 
 
 def _references(blocks: list[np.ndarray]) -> list[int]:
@@ -162,7 +164,7 @@ def symmetric_product(a: Tensor, lower: bool = False) -> Tensor:
     elif a.shape[1] <= _BLOCK:
         return product(a.T, a)
     else:
-        out = empty(a.shape[1], a.shape[1], a)
+        out = empty((a.shape[1], a.shape[1]), a)
         _fill_lower(out, _in_columns(a))
     return out if lower else out.tril_().add_(out.tril(-1).T)
 
@@ -171,7 +173,7 @@ def _in_columns(a: Tensor) -> Tensor:
     """Return `a`, column after column where oneDNN multiplies it, which else would copy them for each product."""
     if not _wide(a) or (torch.is_grad_enabled() and a.requires_grad):
         return a
-    return empty(a.shape[1], len(a), a).copy_(a.T).T
+    return empty(a.T.shape, a).copy_(a.T).T
 
 
 def _fill_lower(out: Tensor, a: Tensor) -> None:

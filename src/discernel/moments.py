@@ -54,7 +54,7 @@ def centred(
 
     The means are those of the rows of all processes, over which `total` adds up.
     """
-    g = empty(*basis.shape, basis.detach().new_empty(0, dtype=dtype)).copy_(basis.detach())
+    g = empty(basis.shape, basis, dtype).copy_(basis.detach())
     y = targets.detach().to(torch.float64, copy=True)
     w = None if sample_weight is None else sample_weight.detach().double()
     g_sum, y_sum = _summed(g, w).double(), _summed(y, w)
