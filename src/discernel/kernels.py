@@ -7,7 +7,6 @@ the same for all radial kernels: γ = 1/(2ℓ²) of a length scale ℓ, so that 
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from functools import reduce
 from typing import ClassVar
 
 import torch
@@ -358,10 +357,11 @@ def _no_nan(distances: Tensor) -> Tensor:
 
 def _pull_back(x: Tensor, z: Tensor, grads: Iterable[Tensor], for_x: bool, for_z: bool, sign: int = 1):
     """Return the gradients by x and z of a function of ± the squared distances, from its gradient by those."""
-    by_x, by_z, twice = [], [], 2 * sign
+    by_x, pulled, total = [], 0.0, 0.0
     for (rows,), grad in zip(in_parts(chunk_rows(*z.shape), x), grads, strict=True):
         if for_x:
-            by_x.append((rows * grad.sum(1, keepdim=True)).sub_(product(grad, z)).mul_(twice))
+            by_x.append((rows * grad.sum(1, keepdim=True)).sub_(product(grad, z)).mul_(2 * sign))
         if for_z:
-            by_z.append((z.T * grad.sum(0)).sub_(product(rows.T, grad)).mul_(twice))
-    return torch.cat(by_x) if by_x else None, reduce(Tensor.add_, by_z).T if by_z else None
+            pulled += product(rows.T, grad)
+            total += grad.sum(0)
+    return torch.cat(by_x) if by_x else None, (z.T * total).sub_(pulled).mul_(2 * sign).T if for_z else None
