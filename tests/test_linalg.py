@@ -116,6 +116,16 @@ def test_symmetric_product_takes_any_layout():
     torch.testing.assert_close(symmetric_product(a[::2, ::1]), a[::2].T @ a[::2])
 
 
+def test_a_product_that_is_exported_has_common_operations_only():
+    class Layer(torch.nn.Module):
+        def forward(self, a, b):
+            return product(a, b)
+
+    a, b = random(130, 210, dtype=torch.float32), random(210, 170, dtype=torch.float32)
+    nodes = torch.export.export(Layer(), (a, b)).graph.nodes
+    assert [str(node.target) for node in nodes if node.op == "call_function"] == ["aten.mm.default"]
+
+
 # Memory
 
 

@@ -129,14 +129,19 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None = None, out: Tensor | None
 
     torch's own are MKL's, which leaves half of such a processor unused if it is not Intel's.
     """
-    recorded = torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
-    if recorded or a.numel() * b.shape[1] < _FEW or not _wide(a):
+    if _recorded(a, b) or a.numel() * b.shape[1] < _FEW or not _wide(a):
         return torch.mm(a, b, out=out) if bias is None else torch.addmm(bias, a, b, out=out)
     if not a.is_contiguous() and len(a) > b.shape[1] and bias is None and out is None:
         return product(b.T, a.T).T  # of the left one a copy is made: of the smaller one rather
     b = b if b.is_contiguous() or b.T.is_contiguous() else b.contiguous()  # others take it a thousand times longer
     found = torch.ops.mkldnn._linear_pointwise(a, b.T, bias, "none", [], "")
     return found if out is None else out.copy_(found)
+
+
+def _recorded(*tensors: Tensor) -> bool:
+    """Return whether what is done is to be differentiated, compiled or exported."""
+    traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    return traced or (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors))
 
 
 def _wide(a: Tensor) -> bool:
@@ -171,7 +176,7 @@ def symmetric_product(a: Tensor, lower: bool = False) -> Tensor:
 
 def _in_columns(a: Tensor) -> Tensor:
     """Return `a`, column after column where oneDNN multiplies it, which else would copy them for each product."""
-    if not _wide(a) or (torch.is_grad_enabled() and a.requires_grad):
+    if _recorded(a) or not _wide(a):
         return a
     return empty(a.T.shape, a).copy_(a.T).T
 
