@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from discernel import DI, RBF, ArraySource, Nystroem, RandomFourier, Targets, Trainer
-from discernel.linalg import product, symmetric_product, threads_for
+from discernel.linalg import kept, product, symmetric_product, threads_for
 from discernel.run import Run
 
 SHAPES = ((1000, 100, 16, 26), (1000, 500, 784, 10), (4000, 2000, 54, 7), (4000, 2000, 784, 10))
@@ -86,7 +86,7 @@ def our_step(kind, x, y, n_components) -> Callable[[], None]:
     batch = source.rows(slice(0, len(x)))
 
     def step():
-        with threads_for(run.work):
+        with threads_for(run.work), kept(run.memory):
             run.update(batch)
 
     return step

@@ -142,7 +142,7 @@ class Run:
         while self.epoch < self.max_epochs and not self.stopped and not self._stale(n_iter_no_change):
             good = self._state()
             try:
-                with threads_for(self.work):
+                with threads_for(self.work), kept(self.memory):
                     record = self._epoch()
             except (_Diverged, FloatingPointError) as problem:
                 self._restore(*good)
@@ -202,8 +202,7 @@ class Run:
             for group in self.optimizer.param_groups:
                 group["lr"] = group["initial_lr"] * factor
         self.optimizer.zero_grad()
-        with kept(self.memory):
-            value = self._complete(self._backward(batch))
+        value = self._complete(self._backward(batch))
         self._step(batch)
         self.step += 1
         self.total += value.item()
