@@ -1,5 +1,6 @@
-"""The linear algebra of kernel learning: a symmetric product, a solve that never fails, an inverse square root.
+"""The linear algebra of kernel learning: products, a solve that never fails, an inverse square root.
 
+It is done on as many threads as pay, in memory that can be kept, and by whichever library is the quickest at it.
 Solutions are in float64, whatever the precision of the data: the scatter of float32 kernel features is often too
 ill-conditioned for float32, while its Cholesky factor in float64 agrees with the pseudo-inverse to 1e-4 or better. A
 factor in float32 (`single_solver`) is for where a residual in float64 shows that it was enough.
@@ -28,7 +29,6 @@ _OVERSAMPLED, _POWER = 10, 2  # columns beyond the rank, and power iterations, o
 _ONE_THREAD = 1e8  # multiplications
 _FEW = 2**22  # multiplications of which no library is much quicker than another
 _SYRK = {dtype: blas.get_blas_funcs("syrk", dtype=str(dtype)[6:]) for dtype in (torch.float32, torch.float64)}
-
 _LARGE = 2**20  # bytes of a matrix whose memory is kept
 _ALIGNED = 64  # bytes
 
@@ -311,9 +311,9 @@ def unwhitened(weights: Tensor, gram: Tensor) -> Tensor:
 
 def safe_cholesky(gram: Tensor) -> Tensor:
     """Return L of L Lᵀ = B + εI in float64, where ε = J·eps (of its dtype) times the mean diagonal is its rounding."""
-    b = gram.double()
-    noise = len(b) * torch.finfo(gram.dtype).eps * b.diagonal().mean()
-    return torch.linalg.cholesky_ex(b + noise * torch.eye(len(b), dtype=b.dtype, device=b.device)).L
+    b = gram.to(torch.float64, copy=True)
+    b.diagonal().add_(len(b) * torch.finfo(gram.dtype).eps * b.diagonal().mean())
+    return torch.linalg.cholesky_ex(b).L
 
 
 class _Unwhitened(torch.autograd.Function):
