@@ -358,6 +358,37 @@ def test_a_killed_process_is_started_again_and_the_result_is_the_same(tmp_path):
     np.testing.assert_array_equal(killed, undisturbed)
 
 
+LEAVES = """
+import os, sys
+from pathlib import Path
+import torch
+from discernel.distributed import processes, total
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+before = threads()
+with processes(timeout=60):
+    x = torch.ones(3, requires_grad=True)
+    optimizer = torch.optim.Adam([x])
+    x.sum().backward()
+    x.grad.copy_(total(x.grad))
+    optimizer.step()
+    during = threads()
+Path(sys.argv[1], os.environ["RANK"]).write_text(f"{before} {during} {threads()}")
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted as Linux shows them")
+def test_the_threads_of_a_group_end_with_it(tmp_path):
+    """A thread of gloo's that outlives the interpreter aborts the process."""
+    (tmp_path / "script.py").write_text(LEAVES)
+    torchrun(tmp_path / "script.py", tmp_path)
+    for rank in ("0", "1"):
+        before, during, after = map(int, (tmp_path / rank).read_text().split())
+        assert before == after < during
+
+
 def test_the_command_line_fits_under_torchrun(tmp_path):
     x, y = load_iris(return_X_y=True)
     table = tmp_path / "iris.csv"

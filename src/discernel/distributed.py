@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # while there is no group: its default arguments would hold one, and its threads, for good
 from torch import Tensor
 
 from discernel.data import Shard, Source

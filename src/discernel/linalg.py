@@ -140,7 +140,7 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None = None, out: Tensor | None
 
 def _recorded(*tensors: Tensor) -> bool:
     """Return whether what is done is to be differentiated, compiled or exported."""
-    traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    traced = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
     return traced or (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors))
 
 
