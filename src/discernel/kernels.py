@@ -357,11 +357,12 @@ def _no_nan(distances: Tensor) -> Tensor:
 
 def _pull_back(x: Tensor, z: Tensor, grads: Iterable[Tensor], for_x: bool, for_z: bool, sign: int = 1):
     """Return the gradients by x and z of a function of ± the squared distances, from its gradient by those."""
-    by_x, pulled, total = [], 0.0, 0.0
+    by_x, by_z = [], None
     for (rows,), grad in zip(in_parts(chunk_rows(*z.shape), x), grads, strict=True):
         if for_x:
             by_x.append((rows * grad.sum(1, keepdim=True)).sub_(product(grad, z)).mul_(2 * sign))
         if for_z:
-            pulled += product(rows.T, grad)
-            total += grad.sum(0)
-    return torch.cat(by_x) if by_x else None, (z.T * total).sub_(pulled).mul_(2 * sign).T if for_z else None
+            sums = grad.sum(0), product(rows.T, grad)
+            by_z = sums if by_z is None else tuple(map(Tensor.add_, by_z, sums))
+    by_z = None if by_z is None else (z.T * by_z[0]).sub_(by_z[1]).mul_(2 * sign).T
+    return torch.cat(by_x) if len(by_x) > 1 else by_x[0] if by_x else None, by_z
