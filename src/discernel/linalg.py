@@ -133,7 +133,7 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None = None, out: Tensor | None
         return torch.mm(a, b, out=out) if bias is None else torch.addmm(bias, a, b, out=out)
     if not a.is_contiguous() and len(a) > b.shape[1] and bias is None and out is None:
         return product(b.T, a.T).T  # of the left one a copy is made: of the smaller one rather
-    b = b if b.is_contiguous() or b.T.is_contiguous() else b.contiguous()  # others take it a thousand times longer
+    b = b if b.is_contiguous() or b.T.is_contiguous() else b.contiguous()  # other layouts take a thousand times longer
     found = torch.ops.mkldnn._linear_pointwise(a, b.T, bias, "none", [], "")
     return found if out is None else out.copy_(found)
 
