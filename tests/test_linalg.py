@@ -393,9 +393,25 @@ def test_unwhitened_weights_do_what_weights_on_whitened_rows_do(dtype):
     torch.testing.assert_close(basis @ found, whitened(basis, gram) @ weights, rtol=1e-4, atol=1e-4)
 
 
-def test_unwhitened_weights_have_the_derivatives_of_finite_differences():
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def difference_quotients_agree_with_the_derivatives_of_unwhitened():
     factor, weights = random(50, 8).requires_grad_(), random(8, 2, seed=1).requires_grad_()
-    assert torch.autograd.gradcheck(lambda f, w: unwhitened(w, f.T @ f), (factor, weights))
+    return torch.autograd.gradcheck(lambda f, w: unwhitened(w, f.T @ f), (factor, weights))
+
+
+def test_unwhitened_weights_have_the_derivatives_of_finite_differences():
+    assert difference_quotients_agree_with_the_derivatives_of_unwhitened()
+
+
+def test_so_they_have_on_two_threads(two_threads):
+    assert difference_quotients_agree_with_the_derivatives_of_unwhitened()
 
 
 def test_a_single_precision_solver_is_nearly_right_and_looks_below_the_diagonal_only():
@@ -429,14 +445,6 @@ def test_rows_are_worked_on_in_chunks_of_bounded_size():
     assert chunk_rows(0) == chunk_rows(1)
     assert all(count == CHUNK or width * count <= chunk_rows(1) for width, count in zip(widths, rows, strict=True))
     assert [chunk_rows(10**6, depth) for depth in (1, CHUNK + 1, 10**6)] == [CHUNK, CHUNK + 1, 1024]
-
-
-@pytest.fixture
-def two_threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize(("work", "threads"), [(0, 1), (1e6, 1), (1e8, 2), (1e12, 2)])

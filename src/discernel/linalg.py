@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.linalg import blas
+from scipy.linalg import blas, lapack
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
@@ -29,6 +29,7 @@ _OVERSAMPLED, _POWER = 10, 2  # columns beyond the rank, and power iterations, o
 _ONE_THREAD = 1e8  # multiplications
 _FEW = 2**22  # multiplications of which no library is much quicker than another
 _SYRK = {dtype: blas.get_blas_funcs("syrk", dtype=str(dtype)[6:]) for dtype in (torch.float32, torch.float64)}
+_SYGST = lapack.get_lapack_funcs("sygst", dtype="float64")
 _LARGE = 2**20  # bytes of a matrix whose memory is kept
 _ALIGNED = 64  # bytes
 
@@ -162,8 +163,7 @@ def symmetric_product(a: Tensor, lower: bool = False) -> Tensor:
     more it is put together of other products, with whose threads those of another library would compete; and so it is
     where these are the quicker ones.
     """
-    single = a.device.type == "cpu" and torch.get_num_threads() == 1 and not _wide(a)
-    if single and a.dtype in _SYRK and a.is_contiguous() and not a.requires_grad:
+    if _single(a) and not _wide(a) and a.dtype in _SYRK and a.is_contiguous() and not a.requires_grad:
         with _one_thread():
             out = torch.from_numpy(_SYRK[a.dtype](1.0, a.numpy().T).T)
     elif a.shape[1] <= _BLOCK:
@@ -192,6 +192,11 @@ def _fill_lower(out: Tensor, a: Tensor) -> None:
     for start in range(0, width, _BLOCK):
         stop = min(start + _BLOCK, width)
         product(a[:, start:stop].T, a[:, :stop], out=out[start:stop, :stop])
+
+
+def _single(a: Tensor) -> bool:
+    """Return whether one thread of the processor works on `a`, as scipy's libraries can too."""
+    return a.device.type == "cpu" and torch.get_num_threads() == 1
 
 
 @contextmanager
@@ -330,13 +335,29 @@ class _Unwhitened(torch.autograd.Function):
         by_weights = torch.linalg.solve_triangular(factor, grad.double(), upper=False)
         by_gram = None
         if ctx.needs_input_grad[1]:
-            # With dL = L Φ(L⁻¹ dB L⁻ᵀ), where Φ halves the diagonal and drops what is above it: −L⁻ᵀ Φ(V ∂Vᵀ) L⁻¹.
-            inner = (weights.double() @ by_weights.T).tril_()
-            inner.diagonal().mul_(0.5)
-            half = torch.linalg.solve_triangular(factor.mT, inner, upper=True)
-            whole = torch.linalg.solve_triangular(factor, half, upper=False, left=False).to(weights.dtype)
-            by_gram = (whole + whole.mT).mul_(-0.5)
+            # With dL = L Φ(L⁻¹ dB L⁻ᵀ), where Φ halves the diagonal and drops what is above it: −L⁻ᵀ Φ(V ∂Vᵀ) L⁻¹,
+            # of which the symmetric half is what varies.
+            by_gram = _between(factor, weights.double(), by_weights).mul_(-0.5).to(weights.dtype)
         return by_weights.to(weights.dtype), by_gram
+
+
+def _between(factor: Tensor, u: Tensor, v: Tensor) -> Tensor:
+    """Return L⁻ᵀSL⁻¹, where S is symmetric and on and below the diagonal as uvᵀ.
+
+    torch has no such solve; that of scipy's LAPACK, which is used on one thread, does half the work of two others. It
+    is of K⁻¹AK⁻ᵀ with a lower K, which are PLᵀP and PSP: P turns the order of rows round.
+    """
+    if _single(factor):
+        with _one_thread():
+            turned = torch.mm(u.flip(0), v.flip(0).T).numpy()
+            found, _ = _SYGST(turned.T, factor.flip(0, 1).contiguous().numpy().T, lower=1, overwrite_a=1)
+        out = torch.from_numpy(found.T).triu_()
+        return out.add_(out.triu(1).T).flip(0, 1)
+    inner = (u @ v.T).tril_()
+    inner.diagonal().mul_(0.5)
+    half = torch.linalg.solve_triangular(factor.mT, inner, upper=True)
+    whole = torch.linalg.solve_triangular(factor, half, upper=False, left=False)
+    return whole + whole.mT
 
 
 class _InverseSqrt(torch.autograd.Function):
