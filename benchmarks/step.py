@@ -14,7 +14,8 @@ limit alone, in float32, by the same means, half of the scatter in blocks: what 
 import argparse
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -79,17 +80,14 @@ def data(n: int, d: int, n_classes: int) -> tuple[Tensor, Tensor]:
     return x, torch.nn.functional.one_hot(classes, n_classes).float()
 
 
-def our_step(kind, x, y, n_components) -> Callable[[], None]:
+@contextmanager
+def our_step(kind, x, y, n_components) -> Iterator[Callable[[], None]]:
     source = ArraySource(x, Targets.values(y.numpy()))
     trainer = Trainer(batch_size=len(x), learning_rate=1e-3)
     run = Run(trainer, feature_map(kind, x, n_components), DI(RHO), source, seed=0, path=None)
     batch = source.rows(slice(0, len(x)))
-
-    def step():
-        with threads_for(run.work), kept(run.memory):
-            run.update(batch)
-
-    return step
+    with threads_for(run.work), kept(run.memory):  # once an epoch
+        yield lambda: run.update(batch)
 
 
 def bare_step(x: Tensor, y: Tensor, n_components: int) -> Callable[[], None]:
@@ -153,11 +151,13 @@ def main() -> None:
             rate, our_rate = product_rate(torch.mm), product_rate(product)
             flops = n * j**2 + j**3 / 3 + 4 * n * d * j + 6 * n * j * n_classes
             gram = 3 * j**2 * d if kind == "nystroem" else 0
-            ours = best(our_step(kind, x, y, j))
+            with our_step(kind, x, y, j) as step:
+                ours = best(step)
             row = {"n": n, "J": j, "d": d, "L": n_classes, "map": kind, "rate": rate, "limit": flops / rate}
             row["our_rate"] = our_rate
             row |= {"limit_with_gram": (flops + gram) / rate, "step": ours, "bare": best(bare_step(x, y, j))}
-            row["share"] = shares(our_step(kind, x, y, j))
+            with our_step(kind, x, y, j) as step:
+                row["share"] = shares(step)
             line = f"{f'{n}, {j}, {d}, {n_classes}':22} {kind:9} {rate / 1e9:8.0f} {1e3 * row['limit']:7.2f}"
             line += f" {1e3 * ours:7.2f} {ours / row['limit']:6.2f} {ours / row['limit_with_gram']:10.2f}"
             line += f" {ours * our_rate / flops:8.2f} {1e3 * row['bare']:7.2f}"

@@ -247,6 +247,22 @@ def test_small_distances_are_accurate_in_float32(z):
     torch.testing.assert_close(squared_distances(x, z).double(), expected, rtol=1e-4, atol=0)
 
 
+@pytest.mark.parametrize("gamma", [0.1, 1.0])
+@pytest.mark.parametrize("z", CLOUDS.values(), ids=CLOUDS.keys())
+def test_a_gaussian_kernel_is_accurate_in_float32(z, gamma):
+    x = torch.cat([near(z), z])
+    found = RBF(gamma)(x, z)
+    assert found.max() <= 1
+    torch.testing.assert_close(found.double(), (-gamma * direct(x, z)).exp(), rtol=0, atol=5e-5)
+
+
+@pytest.mark.parametrize(("dtype", "atol"), [(torch.float32, 1e-6), (torch.float64, 1e-14)])
+def test_it_is_accurate_to_rounding_where_distances_are_not_put_right(dtype, atol):
+    z = CLOUDS["ordinary"].to(dtype)
+    x = torch.cat([near(z), z])
+    torch.testing.assert_close(RBF(0.1)(x, z).double(), (-0.1 * direct(x, z)).exp(), rtol=0, atol=atol)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("z", CLOUDS.values(), ids=CLOUDS.keys())
 def test_coincident_points_have_distance_zero(z, dtype):

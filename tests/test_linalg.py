@@ -2,6 +2,7 @@ import logging
 
 import pytest
 import torch
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from discernel.linalg import (
     _BLOCK,
@@ -452,6 +453,16 @@ def test_little_work_is_for_one_thread(work, threads, two_threads):
     with threads_for(work):
         assert torch.get_num_threads() == threads
     assert torch.get_num_threads() == 2
+
+
+def test_so_it_is_for_one_of_scipy(two_threads):
+    def count():
+        return [library.num_threads for library in ThreadpoolController().select(user_api="blas").lib_controllers]
+
+    with threadpool_limits(2, user_api="blas"):
+        with threads_for(1):
+            assert set(count()) == {1}
+        assert set(count()) == {2}
 
 
 def test_the_threads_are_put_back_after_an_error(two_threads):

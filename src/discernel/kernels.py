@@ -300,10 +300,11 @@ class _Gaussian(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, z):
         out = empty((len(x), len(z)), x)
-        for part in _distances(x, z, out):
+        ctx.alike = x is z
+        # An error of some eps does exp no harm; but a gram of close landmarks is to stay positive semi-definite.
+        for part in _distances(x, z, out, enough=0.0 if ctx.alike else 16.0):
             part.neg_().exp_()
         ctx.save_for_backward(x, z, out)
-        ctx.alike = x is z
         return out
 
     @staticmethod
@@ -317,29 +318,45 @@ class _Gaussian(torch.autograd.Function):
         return _pull_back(x, z, scaled, *ctx.needs_input_grad, sign=-1)
 
 
-def _distances(x: Tensor, z: Tensor, distances: Tensor, origin: Tensor | None = None) -> Iterator[Tensor]:
-    """Fill in the squared distances, by products of the rows about `origin`; yield a few rows of them at a time."""
+def _distances(
+    x: Tensor, z: Tensor, distances: Tensor, origin: Tensor | None = None, enough: float = 0.0
+) -> Iterator[Tensor]:
+    """Fill in the squared distances, by products of the rows about `origin`; yield a few rows of them at a time.
+
+    They err by the eps of the squares that cancel. Where these are more than `enough`, what is left of them is computed
+    directly if it is little.
+    """
     about = z if origin is None else z - origin
     z2, turned = _squared_norms(about)[:, 0], about.T * -2
-    rounding = 2**17 * torch.finfo(z.dtype).eps
+    little = enough - z2.amax()
     size = chunk_rows(*z.shape)
     for part, (rows, out) in enumerate(in_parts(size, x, distances)):
         centred = rows if origin is None else rows - origin
         x2 = _squared_norms(centred)
         product(centred, turned, z2, out).add_(x2)
-        if x is z:
-            out.diagonal(part * size).fill_(math.inf)  # known to be zero
-        # Also where squares overflow (∞ > ∞ is false). A row is looked at only if its nearest point may have cancelled.
-        clear = out.amin(1, keepdim=True) > rounding * (x2 + z2.amax())
-        if not bool(clear.all()):
-            near = (~clear[:, 0]).nonzero()[:, 0]
-            found = ~(out[near] > rounding * x2[near] + rounding * z2)
-            for i, j in (pairs.unbind(1) for pairs in found.nonzero().split(max(1, 2**22 // x.shape[1]))):
-                i = near[i]
-                out[i, j] = _no_nan((rows[i] - z[j]).square_().sum(1))
+        if bool((x2 <= little).all()):
+            out.clamp_min_(0)
+        else:
+            _cancelled(rows, z, out, x2, z2, part * size if x is z else None)
         if x is z:
             out.diagonal(part * size).zero_()
         yield out
+
+
+def _cancelled(x: Tensor, z: Tensor, distances: Tensor, x2: Tensor, z2: Tensor, diagonal: int | None) -> None:
+    """Put the squared distances right that are so small that they have cancelled; those on the diagonal are known."""
+    rounding = 2**17 * torch.finfo(z.dtype).eps
+    if diagonal is not None:
+        distances.diagonal(diagonal).fill_(math.inf)
+    # Also where squares overflow (∞ > ∞ is false). A row is looked at only if its nearest point may have cancelled.
+    clear = distances.amin(1, keepdim=True) > rounding * (x2 + z2.amax())
+    if bool(clear.all()):
+        return
+    near = (~clear[:, 0]).nonzero()[:, 0]
+    found = ~(distances[near] > rounding * x2[near] + rounding * z2)
+    for i, j in (pairs.unbind(1) for pairs in found.nonzero().split(max(1, 2**22 // x.shape[1]))):
+        i = near[i]
+        distances[i, j] = _no_nan((x[i] - z[j]).square_().sum(1))
 
 
 def _squared_norms(a: Tensor) -> Tensor:

@@ -49,14 +49,17 @@ def threads_for(work: float) -> Iterator[None]:
     On a busy machine it costs forty times more. The setting is put back at the end.
     """
     before = torch.get_num_threads()
-    if work >= _ONE_THREAD or before == 1:  # a Python thread that begins while another is in here finds the 1 of that
+    if before > 1 and work >= _ONE_THREAD:
         yield
         return
-    torch.set_num_threads(1)
+    if before > 1:  # a Python thread that begins while another is in here finds the 1 of that
+        torch.set_num_threads(1)
     try:
-        yield
+        with _one_thread():
+            yield
     finally:
-        torch.set_num_threads(before)
+        if before > 1:
+            torch.set_num_threads(before)
 
 
 Memory = dict[int, list[np.ndarray]]  # blocks by their size
