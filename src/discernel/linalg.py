@@ -340,26 +340,28 @@ class _Unwhitened(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             # With dL = L Φ(L⁻¹ dB L⁻ᵀ), where Φ halves the diagonal and drops what is above it: −L⁻ᵀ Φ(V ∂Vᵀ) L⁻¹,
             # of which the symmetric half is what varies.
-            by_gram = _between(factor, weights.double(), by_weights).mul_(-0.5).to(weights.dtype)
+            by_gram = _between(factor, weights.double(), by_weights, weights.dtype).mul_(-0.5)
         return by_weights.to(weights.dtype), by_gram
 
 
-def _between(factor: Tensor, u: Tensor, v: Tensor) -> Tensor:
+def _between(factor: Tensor, u: Tensor, v: Tensor, dtype: torch.dtype) -> Tensor:
     """Return L⁻ᵀSL⁻¹, where S is symmetric and on and below the diagonal as uvᵀ.
 
     torch has no such solve; that of scipy's LAPACK, which is used on one thread, does half the work of two others. It
-    is of K⁻¹AK⁻ᵀ with a lower K, which are PLᵀP and PSP: P turns the order of rows round.
+    is of U⁻ᵀAU⁻¹ with an upper U, which are PLP and PSP: P turns the order of rows round.
     """
     if _single(factor):
+        a, upper = empty(factor.shape, factor), empty(factor.shape, factor).T
+        torch.mm(v.flip(0), u.flip(0).T, out=a)
+        np.copyto(upper.numpy(), factor.numpy()[::-1, ::-1])
         with _one_thread():
-            turned = torch.mm(u.flip(0), v.flip(0).T).numpy()
-            found, _ = _SYGST(turned.T, factor.flip(0, 1).contiguous().numpy().T, lower=1, overwrite_a=1)
-        out = torch.from_numpy(found.T).triu_()
-        return out.add_(out.triu(1).T).flip(0, 1)
+            found, _ = _SYGST(a.numpy().T, upper.numpy(), overwrite_a=1)
+        out = torch.from_numpy(found.T).to(dtype).tril_()
+        return out.add_(out.tril(-1).T).flip(0, 1)
     inner = (u @ v.T).tril_()
     inner.diagonal().mul_(0.5)
     half = torch.linalg.solve_triangular(factor.mT, inner, upper=True)
-    whole = torch.linalg.solve_triangular(factor, half, upper=False, left=False)
+    whole = torch.linalg.solve_triangular(factor, half, upper=False, left=False).to(dtype)
     return whole + whole.mT
 
 
