@@ -237,8 +237,7 @@ class Fit(NamedTuple):
     """The ridge regression of a batch on itself, with what its value and its gradients are made of."""
 
     weights: Tensor  # W, J×L
-    residual: Tensor  # Ȳ − ḠW, n×L
-    cross: Tensor  # ḠᵀY of the rows that this process has, J×L
+    residual: Tensor  # Ȳ − ḠW of the rows that this process has, n×L
     rows: Centred
     refined: bool  # whether float32 sums were enough
 
@@ -260,14 +259,12 @@ def ridge_fit(
     few = total is unchanged and len(basis) <= basis.shape[1]
     if refine and basis.dtype == torch.float32 and basis.shape[1] >= REFINE_COMPONENTS and not few:
         rows = centred(basis, targets, sample_weight, torch.float32, total)
-        cross = _cross(rows)
-        found = _refined(rows, total(cross), rho, gram, total)
+        found = _refined(rows, rho, gram, total)
         if found is not None:
-            return Fit(*found, cross, rows, True)
+            return Fit(*found, rows, True)
     rows = centred(basis, targets, sample_weight, total=total)
-    cross = _cross(rows)
-    weights = ridge_weights(rows, total(cross), rho, gram, total).x
-    return Fit(weights, torch.addmm(rows.targets, rows.basis, weights, alpha=-1), cross, rows, False)
+    weights = ridge_weights(rows, rho, gram, total).x
+    return Fit(weights, torch.addmm(rows.targets, rows.basis, weights, alpha=-1), rows, False)
 
 
 def _cross(rows: Centred) -> Tensor:
@@ -276,41 +273,38 @@ def _cross(rows: Centred) -> Tensor:
     return reduce(Tensor.add_, (y.T @ g.double() for g, y in parts)).T  # the layout that BLAS is quick at
 
 
-def _refined(
-    rows: Centred, cross: Tensor, rho: float, gram: Tensor | None, total: Total
-) -> tuple[Tensor, Tensor] | None:
+def _refined(rows: Centred, rho: float, gram: Tensor | None, total: Total) -> tuple[Tensor, Tensor] | None:
     """Return W and Ȳ − ḠW by float32 sums and float64 residuals, or None where the system is too close to singular."""
     penalty = None if gram is None else gram.detach()
     solve = single_solver(regularised_(total(symmetric_product(rows.basis, lower=True)), rho, penalty))
     if solve is None:
         return None
+    cross = total(product(rows.basis.T, rows.targets.float())).double()
     weights = solve(cross)
     value = before = (weights * cross).sum().item()
     for _ in range(REFINE_STEPS):
-        fits, explained = [], torch.zeros_like(cross.T)
-        for (g,) in in_parts(chunk_rows(rows.basis.shape[1]), rows.basis):
+        residuals, slope = [], torch.zeros_like(weights.T)
+        for g, y in in_parts(chunk_rows(rows.basis.shape[1]), rows.basis, rows.targets):
             g = g.double()
-            fits.append(g @ weights)
-            explained.addmm_(fits[-1].T, g)
+            residuals.append(torch.addmm(y, g, weights, alpha=-1))
+            slope.addmm_(residuals[-1].T, g)  # the layout that BLAS is quick at
         penalised = weights if penalty is None else double_product(penalty, weights)
-        residual = cross - total(explained).T - rho * penalised
+        residual = total(slope).T - rho * penalised
         step = solve(residual)
         weights = weights + step
         error = (step * residual).sum().item()  # of the value, before this step, which lowers it as the last one did
         if error * error <= REFINED * before * value:
-            return weights, rows.targets - torch.cat(fits) - product(rows.basis, step.float())
+            return weights, torch.cat(residuals) - product(rows.basis, step.float())
         if not error <= 0.1 * before:
             return None
         before = error
     return None
 
 
-def ridge_weights(
-    rows: Centred, cross: Tensor, rho: float, gram: Tensor | None = None, total: Total = unchanged
-) -> Solution:
+def ridge_weights(rows: Centred, rho: float, gram: Tensor | None = None, total: Total = unchanged) -> Solution:
     """Return W = (ḠᵀḠ + ρB)⁺ḠᵀY of centred rows; by the n×n system Ḡᵀ(ḠḠᵀ + ρI)⁻¹Ȳ where that is the smaller one."""
     n, n_components = rows.basis.shape
     if gram is None and n < n_components and total is unchanged:
         dual = solve_psd(regularised_(symmetric_product(rows.basis.T), rho), rows.targets)
         return dual._replace(x=rows.basis.T @ dual.x)
-    return solve_psd(regularised_(total(symmetric_product(rows.basis)), rho, gram), cross)
+    return solve_psd(regularised_(total(symmetric_product(rows.basis)), rho, gram), total(_cross(rows)))
