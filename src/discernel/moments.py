@@ -37,7 +37,7 @@ class Centred(NamedTuple):
     """Rows about their weighted mean, each scaled by the root of its weight, in float64 (or the basis in float32)."""
 
     basis: Tensor  # √w (G − mean), n×J
-    targets: Tensor  # √w (Y − mean), n×L
+    targets: Tensor  # √w (Y − mean), n×L, column after column: the layout that BLAS is quick at
     basis_mean: Tensor  # J
     target_mean: Tensor  # L
     count: float  # Σ w, or n
@@ -55,7 +55,7 @@ def centred(
     The means are those of the rows of all processes, over which `total` adds up.
     """
     g = empty(basis.shape, basis, dtype).copy_(basis.detach())
-    y = targets.detach().to(torch.float64, copy=True)
+    y = targets.detach().T.to(torch.float64, copy=True, memory_format=torch.contiguous_format).T
     w = None if sample_weight is None else sample_weight.detach().double()
     g_sum, y_sum = _summed(g, w).double(), _summed(y, w)
     count = float(len(g))
@@ -264,13 +264,18 @@ def ridge_fit(
             return Fit(*found, rows, True)
     rows = centred(basis, targets, sample_weight, total=total)
     weights = ridge_weights(rows, rho, gram, total).x
-    return Fit(weights, torch.addmm(rows.targets, rows.basis, weights, alpha=-1), rows, False)
+    return Fit(weights, _missed(rows.targets, rows.basis, weights), rows, False)
 
 
 def _cross(rows: Centred) -> Tensor:
     """Return ḠᵀȲ in float64."""
     parts = in_parts(chunk_rows(rows.basis.shape[1]), rows.basis, rows.targets)
-    return reduce(Tensor.add_, (y.T @ g.double() for g, y in parts)).T  # the layout that BLAS is quick at
+    return reduce(Tensor.add_, (y.T @ g.double() for g, y in parts)).T
+
+
+def _missed(y: Tensor, g: Tensor, weights: Tensor) -> Tensor:
+    """Return Y − GW, column after column too."""
+    return torch.addmm(y.T, weights.T, g.T, alpha=-1).T
 
 
 def _refined(rows: Centred, rho: float, gram: Tensor | None, total: Total) -> tuple[Tensor, Tensor] | None:
@@ -286,8 +291,8 @@ def _refined(rows: Centred, rho: float, gram: Tensor | None, total: Total) -> tu
         residuals, slope = [], torch.zeros_like(weights.T)
         for g, y in in_parts(chunk_rows(rows.basis.shape[1]), rows.basis, rows.targets):
             g = g.double()
-            residuals.append(torch.addmm(y, g, weights, alpha=-1))
-            slope.addmm_(residuals[-1].T, g)  # the layout that BLAS is quick at
+            residuals.append(_missed(y, g, weights))
+            slope.addmm_(residuals[-1].T, g)
         penalised = weights if penalty is None else double_product(penalty, weights)
         residual = total(slope).T - rho * penalised
         step = solve(residual)
