@@ -191,6 +191,15 @@ def test_a_singular_system_is_solved_by_the_pseudo_inverse(a, true_rank):
     torch.testing.assert_close(x, expected, rtol=1e-6, atol=1e-9 * expected.abs().max().item())
 
 
+@pytest.mark.parametrize("a", [psd(50), duplicated(6)], ids=["regular", "singular"])
+def test_what_is_above_the_diagonal_is_not_looked_at(a):
+    b = random(len(a), 3, seed=1)
+    spoilt = a.tril() + torch.full_like(a, torch.nan).triu(1)
+    found, expected = solve_psd(spoilt, b), solve_psd(a, b)
+    assert found[1:] == expected[1:]
+    torch.testing.assert_close(found.x, expected.x)
+
+
 def test_eigenvalues_at_rounding_size_are_dropped():
     """Cholesky runs through such a matrix without complaint; its answer is rounding error divided by rounding error."""
     a, b = with_spectrum(1.0, 1.0, 1e-17, 1e-17), random(4, 2)
@@ -224,7 +233,7 @@ def test_dropped_eigenvalues_are_logged(caplog):
     assert caplog.records[0].levelno == logging.DEBUG
 
 
-@pytest.mark.parametrize("where", [(0, 0), (3, 1), (1, 3), (7, 7)])
+@pytest.mark.parametrize("where", [(0, 0), (3, 1), (7, 7)])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 def test_a_matrix_that_is_not_finite_is_an_error(bad, where):
     a = psd(50)

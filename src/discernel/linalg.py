@@ -230,7 +230,7 @@ def finite(a: Tensor, what: str, advice: str) -> Tensor:
 
 
 def solve_psd(a: Tensor, b: Tensor) -> Solution:
-    """Return a⁺b for a symmetric positive semi-definite `a`.
+    """Return a⁺b for a symmetric positive semi-definite `a`, of which only what is not above the diagonal is looked at.
 
     By Cholesky where the pivots show that `a` is safely regular, else by eigenvalues, of which those at or below
     ``J · eps · λ_max`` are dropped, as `torch.linalg.pinv` does (which would keep large negative ones,
@@ -244,9 +244,10 @@ def solve_psd(a: Tensor, b: Tensor) -> Solution:
     """
     a, b = a.double(), b.double()
     factor, failed = torch.linalg.cholesky_ex(a)
-    if not failed and bool(factor.diagonal().amin().square() > cutoff(a, torch.linalg.matrix_norm(a))):
+    if not failed and bool(factor.diagonal().amin().square() > cutoff(a, a.diagonal().sum())):
         return Solution(torch.cholesky_solve(b, factor), "cholesky", len(a))
-    values, vectors = torch.linalg.eigh(finite(a, "the moments", "rescale the features, or lower the learning rate"))
+    a = finite(a.tril(), "the moments", "rescale the features, or lower the learning rate")
+    values, vectors = torch.linalg.eigh(a)
     keep = values > cutoff(a, values[-1])
     values, vectors = values[keep], vectors[:, keep]
     logger.debug("singular system: kept %d of %d eigenvalues", len(values), len(a))

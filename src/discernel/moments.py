@@ -310,6 +310,7 @@ def ridge_weights(rows: Centred, rho: float, gram: Tensor | None = None, total: 
     """Return W = (ḠᵀḠ + ρB)⁺ḠᵀY of centred rows; by the n×n system Ḡᵀ(ḠḠᵀ + ρI)⁻¹Ȳ where that is the smaller one."""
     n, n_components = rows.basis.shape
     if gram is None and n < n_components and total is unchanged:
-        dual = solve_psd(regularised_(symmetric_product(rows.basis.T), rho), rows.targets)
+        dual = solve_psd(regularised_(symmetric_product(rows.basis.T, lower=True), rho), rows.targets)
         return dual._replace(x=rows.basis.T @ dual.x)
-    return solve_psd(regularised_(total(symmetric_product(rows.basis)), rho, gram), total(_cross(rows)))
+    penalised = regularised_(total(symmetric_product(rows.basis, lower=True)), rho, gram)
+    return solve_psd(penalised, total(_cross(rows)))
