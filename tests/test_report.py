@@ -9,7 +9,7 @@ import torch
 from sklearn.datasets import load_diabetes, load_digits, load_wine
 
 from discernel import ArraySource, DiscernelClassifier, DiscernelRegressor, Targets, Trainer
-from discernel.evaluation import Said, scores
+from discernel.evaluation import Said, plane, scores
 from discernel.report import make_report
 from discernel.report.charts import heat_map, line, scatter, ticks
 from discernel.report.markup import Markup, png, tag
@@ -163,6 +163,14 @@ def test_small_tables_have_baselines_where_there_are_folds(model, source, folds)
     assert ("ridge on the raw features" in text) == (folds > 0)
     assert (f"cross-validated, {folds} folds" if folds else "There are no baselines") in text
     assert not re.search(r"\b(nan|inf)\b", text)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_features_that_vary_along_a_line_have_a_plane(dtype):
+    """What the first direction leaves of them is rounding, or nothing at all."""
+    for slope in np.random.default_rng(0).normal(size=(50, 5)):
+        features = (np.array([[0.1], [0.7]]) * slope + 1).astype(dtype)
+        assert np.array_equal(plane(features, np.array([0, 1]))[:, 1], [0, 0])
 
 
 @pytest.mark.parametrize("image", [(2, 2), (-1, -3)])

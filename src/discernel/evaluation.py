@@ -100,7 +100,8 @@ def _of_classes(said: Said, classes: np.ndarray) -> dict[str, float]:
 def plane(features: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return rows (n×2) in the two most discriminant directions of their features.
 
-    Where there is but one, as for two classes or one number, the second is that of most variance in what it leaves.
+    Where there is but one, as for two classes or one number, the second is that of most variance in what it leaves; all
+    zero if that is nothing but rounding.
 
     Examples
     --------
@@ -110,9 +111,11 @@ def plane(features: np.ndarray, y: np.ndarray) -> np.ndarray:
     """
     points = DCA().fit(features, y).transform(features)
     if points.shape[1] == 1:
-        rest = features - features.mean(0)
-        rest = rest - points @ (points.T @ rest) / (points.T @ points)
-        points = np.c_[points, DCA(1).fit(rest).transform(rest)]
+        centred = features - features.mean(0)
+        rest = centred - points @ (points.T @ centred) / (points.T @ points)
+        rounding = 100 * np.finfo(rest.dtype).eps * np.linalg.norm(centred)
+        second = DCA(1).fit(rest).transform(rest) if np.linalg.norm(rest) > rounding else np.zeros_like(points)
+        points = np.c_[points, second]
     return points[:, :2]
 
 
