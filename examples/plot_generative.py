@@ -91,7 +91,7 @@ for name, (generator, statistics) in results.items():
         samples[name] = generator(torch.randn(64, 10))
     axes[3].plot(np.arange(0, STEPS + 1, EVERY), statistics, "o-", label=name)
 for ax, (name, images) in zip(axes, samples.items(), strict=False):
-    tiles = images.view(8, 8, 8, 8).permute(0, 2, 1, 3).reshape(64, 64)
+    tiles = images.view(8, 8, 8, 8).permute(0, 2, 1, 3).reshape(64, 64).numpy()
     ax.imshow(tiles, cmap="gray_r")
     ax.set(xticks=[], yticks=[], title=name)
 axes[3].axhline(level, color="0.7", linewidth=1)

@@ -72,7 +72,7 @@ for name, score in scores.items():
 trained = models["kernel network, filters by DI"].transformer_.feature_map_.module.kernel.landmarks
 fig, axes = plt.subplots(4, 8, figsize=(8, 4.4), layout="constrained")
 for ax, patch in zip(axes.flat, [*filters, *trained], strict=True):
-    ax.imshow(patch.view(3, 3), cmap="gray")
+    ax.imshow(patch.detach().view(3, 3).numpy(), cmap="gray")
     ax.set_axis_off()
 fig.suptitle("16 filters from k-means (above) and after training by DI (below)")
 plt.show()

@@ -63,7 +63,7 @@ with torch.no_grad():
     scores = ridge.predict(feature_map.basis(torch.from_numpy(columns.transform(days))))[:, 1]
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
 plots.training_curve(axes[0], history)
-image = axes[1].imshow(scores.reshape(12, 24), aspect="auto", cmap="Blues", vmin=0, vmax=1)
+image = axes[1].imshow(scores.reshape(12, 24).numpy(), aspect="auto", cmap="Blues", vmin=0, vmax=1)
 axes[1].set(xlabel="hour", ylabel="month", yticks=range(12), yticklabels=range(1, 13))
 fig.colorbar(image, label="share of frost, estimated")
 plt.show()
