@@ -579,3 +579,13 @@ def test_the_shares_of_ranks_add_up_to_the_criterion_of_all_rows(name, weighted,
     torch.testing.assert_close(sum(value for value, _ in found), whole)
     torch.testing.assert_close(torch.cat([gradients[0] for _, gradients in found]), by_basis)
     torch.testing.assert_close(sum(gradients[1] for _, gradients in found), by_gram)
+
+
+@pytest.mark.parametrize("n_components", [20, 300])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_features_that_explain_next_to_nothing_have_an_accurate_value(n_components, dtype):
+    generator = torch.Generator().manual_seed(0)
+    basis = 1e-8 * torch.randn(1000, n_components, generator=generator, dtype=dtype)
+    targets = torch.randn(1000, 3, generator=generator, dtype=dtype)
+    expected = Moments.of(basis, targets).discriminant_information(1.0)
+    assert discriminant_information(basis, targets, 1.0).item() == pytest.approx(expected, rel=1e-6)

@@ -70,7 +70,7 @@ def discriminant_information(
 
 
 def _at_optimum(basis, targets, rho, gram, sample_weight, fit: Fit, ranks: int = 1) -> Tensor:
-    value = (fit.rows.targets * (fit.rows.targets - fit.residual)).sum()  # ⟨Ȳ, ḠW⟩
+    value = (fit.rows.targets * fit.fits).sum()  # ⟨Ȳ, ḠW⟩ = ⟨W, ḠᵀY⟩
     at = fit.weights, fit.residual, rho / ranks, fit.rows[1:]  # not the basis, a copy that is not to be kept
     return _Envelope.apply(basis, targets, gram, sample_weight, value, *at)  # pyrefly: ignore
 

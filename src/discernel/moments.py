@@ -237,9 +237,14 @@ class Fit(NamedTuple):
     """The ridge regression of a batch on itself, with what its value and its gradients are made of."""
 
     weights: Tensor  # W, J×L
-    residual: Tensor  # Ȳ − ḠW of the rows that this process has, n×L
+    fits: Tensor  # ḠW of the rows that this process has, n×L
     rows: Centred
     refined: bool  # whether float32 sums were enough
+
+    @property
+    def residual(self) -> Tensor:
+        """Ȳ − ḠW, n×L."""
+        return self.rows.targets - self.fits
 
 
 def ridge_fit(
@@ -264,7 +269,7 @@ def ridge_fit(
             return Fit(*found, rows, True)
     rows = centred(basis, targets, sample_weight, total=total)
     weights = ridge_weights(rows, rho, gram, total).x
-    return Fit(weights, _missed(rows.targets, rows.basis, weights), rows, False)
+    return Fit(weights, _fits(rows.basis, weights), rows, False)
 
 
 def _cross(rows: Centred) -> Tensor:
@@ -273,13 +278,13 @@ def _cross(rows: Centred) -> Tensor:
     return reduce(Tensor.add_, (y.T @ g.double() for g, y in parts)).T
 
 
-def _missed(y: Tensor, g: Tensor, weights: Tensor) -> Tensor:
-    """Return Y − GW, column after column too."""
-    return torch.addmm(y.T, weights.T, g.T, alpha=-1).T
+def _fits(g: Tensor, weights: Tensor) -> Tensor:
+    """Return GW, column after column too."""
+    return torch.mm(weights.T, g.T).T
 
 
 def _refined(rows: Centred, rho: float, gram: Tensor | None, total: Total) -> tuple[Tensor, Tensor] | None:
-    """Return W and Ȳ − ḠW by float32 sums and float64 residuals, or None where the system is too close to singular."""
+    """Return W and ḠW by float32 sums and float64 residuals, or None where the system is too close to singular."""
     penalty = None if gram is None else gram.detach()
     solve = single_solver(regularised_(total(symmetric_product(rows.basis, lower=True)), rho, penalty))
     if solve is None:
@@ -288,18 +293,18 @@ def _refined(rows: Centred, rho: float, gram: Tensor | None, total: Total) -> tu
     weights = solve(cross)
     value = before = (weights * cross).sum().item()
     for _ in range(REFINE_STEPS):
-        residuals, slope = [], torch.zeros_like(weights.T)
+        fits, slope = [], torch.zeros_like(weights.T)
         for g, y in in_parts(chunk_rows(rows.basis.shape[1]), rows.basis, rows.targets):
             g = g.double()
-            residuals.append(_missed(y, g, weights))
-            slope.addmm_(residuals[-1].T, g)
+            fits.append(_fits(g, weights))
+            slope.addmm_((y - fits[-1]).T, g)
         penalised = weights if penalty is None else double_product(penalty, weights)
         residual = total(slope).T - rho * penalised
         step = solve(residual)
         weights = weights + step
         error = (step * residual).sum().item()  # of the value, before this step, which lowers it as the last one did
         if error * error <= REFINED * before * value:
-            return weights, torch.cat(residuals) - product(rows.basis, step.float())
+            return weights, torch.cat(fits) + product(rows.basis, step.float())
         if not error <= 0.1 * before:
             return None
         before = error
