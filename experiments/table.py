@@ -19,8 +19,8 @@ class Result(NamedTuple):
     n_train: int
     batch: int  # rows of a mini-batch
     epochs: int
-    seconds: float  # of training the map, or the whole of a model without features
-    wall_seconds: float  # with both heads and their scores
+    seconds: float  # of the processor: of training the map, or the whole of a model without features
+    wall_seconds: float  # of the clock: with both heads and their scores
     train_mse: float
     test_mse: float
     ridge_accuracy: float  # of the same ridge regression, on the test rows
