@@ -122,13 +122,13 @@ def nystroem():
 def test_a_run_that_is_told_to_stop_saves_the_step_it_is_in(tmp_path, number, step, monkeypatch):
     stopped, path, left = nystroem(), tmp_path / "run", [step]
 
-    def basis(x):
-        left[0] -= torch.is_grad_enabled()
-        if left[0] == 0 and torch.is_grad_enabled():
+    def with_gram(x):
+        left[0] -= 1
+        if left[0] == 0:
             os.kill(os.getpid(), number)
-        return Nystroem.basis(stopped, x)
+        return Nystroem.with_gram(stopped, x)
 
-    monkeypatch.setattr(stopped, "basis", basis)
+    monkeypatch.setattr(stopped, "with_gram", with_gram)
     with pytest.raises(Told):
         list(start(path, stopped))
     progress = files.read(path, "checkpoint")[1]["progress"]
@@ -146,13 +146,12 @@ def test_a_run_that_is_told_to_stop_saves_the_step_it_is_in(tmp_path, number, st
 def test_a_run_without_a_checkpoint_stops_at_once(monkeypatch):
     feature_map, seen = nystroem(), []
 
-    def basis(x):
-        if torch.is_grad_enabled():
-            seen.append(len(seen))
-            signal.raise_signal(signal.SIGINT)
-        return Nystroem.basis(feature_map, x)
+    def with_gram(x):
+        seen.append(len(seen))
+        signal.raise_signal(signal.SIGINT)
+        return Nystroem.with_gram(feature_map, x)
 
-    monkeypatch.setattr(feature_map, "basis", basis)
+    monkeypatch.setattr(feature_map, "with_gram", with_gram)
     with pytest.raises(Told):
         list(start(None, feature_map))
     assert seen == [0]

@@ -34,6 +34,10 @@ class FeatureMap(nn.Module):
         """Return B, the penalty matrix of the basis; None for the identity."""
         return None
 
+    def with_gram(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return both for a step of training: at once where they have something in common."""
+        return self.basis(x), self.gram()
+
     def scales(self) -> dict[str, float]:
         """Return the natural size of each parameter by name, in which relative learning rates are measured."""
         return {name: rms(parameter) for name, parameter in self.named_parameters()}
@@ -135,6 +139,12 @@ class Nystroem(FeatureMap):
     def gram(self) -> Tensor:
         """Return B = k(X_r, X_r); of m experts the blocks m·k(X_e, X_e)."""
         return _diagonal(self._grams())
+
+    def with_gram(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return k(x, X_r) and B."""
+        if self.experts == 1:
+            return self.kernel.with_gram(x, self.landmarks)
+        return self.basis(x), self.gram()
 
     def _grams(self) -> list[Tensor]:
         if self.experts == 1:

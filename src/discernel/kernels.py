@@ -7,7 +7,8 @@ the same for all radial kernels: γ = 1/(2ℓ²) of a length scale ℓ, so that 
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar
+from functools import reduce
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -39,11 +40,19 @@ class Kernel(nn.Module):
 
     def forward(self, x: Tensor, z: Tensor) -> Tensor:
         """Return k(x, z), a matrix with a row for each row of `x` and a column for each row of `z`."""
-        checks.samples("x", x, "the landmarks", checks.floating_matrix("z", z))
-        self.check_features(z.shape[1])
+        self.check_rows(x, z)
         metric, origin = self.metric.to(z.dtype), self.origin(z)
         scaled = (z - origin) * metric
         return self.formula(scaled if x is z else (x - origin).mul_(metric), scaled)
+
+    def with_gram(self, x: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Return k(x, z) and k(z, z)."""
+        return self(x, z), self(z, z)
+
+    def check_rows(self, x: Tensor, z: Tensor) -> None:
+        """Refuse rows that differ in their number of features, or have another than gamma."""
+        checks.samples("x", x, "the landmarks", checks.floating_matrix("z", z))
+        self.check_features(z.shape[1])
 
     def check_features(self, n_features: int) -> None:
         """Refuse data whose number of features is not that of gamma."""
@@ -117,9 +126,16 @@ class RBF(StationaryKernel):
     tensor([[0.3679]])
     """
 
-    def formula(self, x, z):
-        """Return exp(−‖x − z‖²)."""
-        return _Gaussian.apply(x, z)  # pyrefly: ignore
+    def forward(self, x, z):
+        """Return k(x, z), with closed-form derivatives by the rows and by the metric."""
+        self.check_rows(x, z)
+        k, gram = _Gaussian.apply(None if x is z else x, z, self.metric.to(z.dtype), x is z)  # pyrefly: ignore
+        return gram if x is z else k
+
+    def with_gram(self, x, z):
+        """Return k(x, z) and k(z, z), which share what is done with `z`."""
+        self.check_rows(x, z)
+        return _Gaussian.apply(x, z, self.metric.to(z.dtype), True)  # pyrefly: ignore
 
     def sample_spectrum(self, out, generator):
         """N(0, 2) in every direction."""
@@ -290,32 +306,62 @@ class _SquaredDistances(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad):  # pyrefly: ignore
         x, z = ctx.saved_tensors
-        grads = (part for (part,) in in_parts(chunk_rows(*z.shape), grad))
-        return _pull_back(x, z, grads, *ctx.needs_input_grad)
+        weights = (part for (part,) in in_parts(chunk_rows(*z.shape), grad))
+        found = _weighted(x, z, weights, ctx.needs_input_grad[0])
+        by_z = _differences(found, z).mul_(-2)
+        return found.by_x.mul_(2) if ctx.needs_input_grad[0] else None, by_z
 
 
 class _Gaussian(torch.autograd.Function):
-    """exp(−‖x − z‖²) of rows near the origin, a few at a time, so that all but the products happens in the cache."""
+    """exp(−‖m∘(x − z)‖²) of the rows of x and z if there is an x, and of those of z if `gram`.
+
+    A few rows at a time, so that all but the products happens in the cache. With P the derivative by the exponents,
+    that by zⱼ is 2m²∘Σᵢ Pᵢⱼ(xᵢ − zⱼ), and that by m is −2m∘Σᵢⱼ Pᵢⱼ(xᵢ − zⱼ)². Multiplied out, the second takes no
+    product of matrices beyond the first.
+    """
 
     @staticmethod
-    def forward(ctx, x, z):
-        out = empty((len(x), len(z)), x)
-        ctx.alike = x is z
-        # An error of some eps does exp no harm; but a gram of close landmarks is to stay positive semi-definite.
-        for part in _distances(x, z, out, enough=0.0 if ctx.alike else 16.0):
-            part.neg_().exp_()
-        ctx.save_for_backward(x, z, out)
-        return out
+    def forward(ctx, x, z, metric, gram):
+        origin = z.mean(0)
+        near = (z - origin).mul_(metric)
+        rows = k = b = None
+        if x is not None:
+            rows, k = torch.sub(x, origin, out=empty(x.shape, x)).mul_(metric), empty((len(x), len(z)), x)
+            for part in _distances(rows, near, k, enough=16.0):  # an error of some eps does exp no harm
+                part.neg_().exp_()
+        if gram:  # of close landmarks it is to stay positive semi-definite
+            b = empty((len(z), len(z)), z)
+            for part in _distances(near, near, b):
+                part.neg_().exp_()
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x, z, metric, origin, rows, near, k, b)
+        return k, b
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, grad):  # pyrefly: ignore
-        x, z, out = ctx.saved_tensors
-        if ctx.alike:  # the two gradients as one, by one product
-            scaled = ((g + h).mul_(k) for g, h, k in in_parts(chunk_rows(*z.shape), grad, grad.T, out))
-            return _pull_back(x, z, scaled, True, False, sign=-1)
-        scaled = (g * k for g, k in in_parts(chunk_rows(*z.shape), grad, out))
-        return _pull_back(x, z, scaled, *ctx.needs_input_grad, sign=-1)
+    def backward(ctx, by_k, by_b):  # pyrefly: ignore
+        x, z, metric, origin, rows, near, k, b = ctx.saved_tensors
+        size, (for_x, _, for_metric, _) = chunk_rows(*z.shape), ctx.needs_input_grad
+        found = []  # sums, the points whose rows they are of, and how often each pair is counted
+        if by_k is not None:
+            weights = (g * k for g, k in in_parts(size, by_k, k))
+            found.append((_weighted(rows, near, weights, for_x, for_metric), x, 1))
+        if by_b is not None:
+            weights = ((g + h).mul_(b) for g, h, b in in_parts(size, by_b, by_b.T, b))
+            found.append((_weighted(near, near, weights, False, for_metric), z, 2))
+        if not found:
+            return (None,) * 4
+        by_x = found[0][0].by_x.mul_(-2 * metric) if for_x and by_k is not None else None
+        by_z = reduce(torch.add, (_differences(sums, near) for sums, _, _ in found)).mul_(2 * metric)
+        if not for_metric:
+            return by_x, by_z, None, None
+        about = z - origin
+        by_metric = torch.zeros_like(origin)
+        for sums, points, times in found:
+            squares = torch.sub(points, origin, out=empty(points.shape, points)).square_()
+            squares = sums.along @ squares + sums.down @ about.square()
+            by_metric += (metric * squares - 2 * (about.T * sums.across).sum(1)) / times
+        return by_x, by_z, by_metric.mul_(-2) if metric.ndim else by_metric.sum().mul_(-2), None
 
 
 def _distances(
@@ -372,14 +418,33 @@ def _no_nan(distances: Tensor) -> Tensor:
     return distances
 
 
-def _pull_back(x: Tensor, z: Tensor, grads: Iterable[Tensor], for_x: bool, for_z: bool, sign: int = 1):
-    """Return the gradients by x and z of a function of ± the squared distances, from its gradient by those."""
-    by_x, by_z = [], None
-    for (rows,), grad in zip(in_parts(chunk_rows(*z.shape), x), grads, strict=True):
+class _Sums(NamedTuple):
+    """Sums over pairs of rows x and z with weights P."""
+
+    along: Tensor  # Σⱼ Pᵢⱼ, n; empty if not asked for
+    down: Tensor  # Σᵢ Pᵢⱼ, J
+    across: Tensor  # Σᵢ xᵢPᵢⱼ, d×J
+    by_x: Tensor  # Σⱼ Pᵢⱼ(xᵢ − zⱼ), n×d; empty if not asked for
+
+
+def _weighted(x: Tensor, z: Tensor, weights: Iterable[Tensor], for_x: bool, for_rows: bool = False) -> _Sums:
+    """Return these sums, the first if `for_rows` and the last if `for_x`, of weights that come a few rows at a time."""
+    along, by_x, sums = [], [], ()
+    for (rows,), p in zip(in_parts(chunk_rows(*z.shape), x), weights, strict=True):
+        if for_rows or for_x:
+            along.append(p.sum(1))
         if for_x:
-            by_x.append((rows * grad.sum(1, keepdim=True)).sub_(product(grad, z)).mul_(2 * sign))
-        if for_z:
-            sums = grad.sum(0), product(rows.T, grad)
-            by_z = sums if by_z is None else tuple(map(Tensor.add_, by_z, sums))
-    by_z = None if by_z is None else (z.T * by_z[0]).sub_(by_z[1]).mul_(2 * sign).T
-    return torch.cat(by_x) if len(by_x) > 1 else by_x[0] if by_x else None, by_z
+            by_x.append((rows * along[-1][:, None]).sub_(product(p, z)))
+        part = p.sum(0), product(rows.T, p)
+        sums = tuple(map(Tensor.add_, sums, part)) if sums else part
+    down, across = sums
+    return _Sums(_joined(along, x), down, across, _joined(by_x, x))
+
+
+def _joined(parts: list[Tensor], like: Tensor) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts) if parts else like.new_empty(0)
+
+
+def _differences(sums: _Sums, z: Tensor) -> Tensor:
+    """Return Σᵢ Pᵢⱼ(xᵢ − zⱼ), J×d."""
+    return (z.T * sums.down).sub_(sums.across).neg_().T

@@ -11,10 +11,12 @@ from torch import Tensor
 from discernel.linalg import (
     Solution,
     chunk_rows,
+    columns_like,
     double_product,
     empty,
     finite,
     in_parts,
+    less,
     product,
     safe_cholesky,
     single_solver,
@@ -54,7 +56,9 @@ def centred(
 
     The means are those of the rows of all processes, over which `total` adds up.
     """
-    g = empty(basis.shape, basis, dtype).copy_(basis.detach())
+    g = basis.detach()
+    if g.dtype != dtype:
+        g = empty(g.shape, g, dtype).copy_(g)
     y = targets.detach().T.to(torch.float64, copy=True, memory_format=torch.contiguous_format).T
     w = None if sample_weight is None else sample_weight.detach().double()
     g_sum, y_sum = _summed(g, w).double(), _summed(y, w)
@@ -65,7 +69,7 @@ def centred(
         count = weight.item()
     n = count or 1.0
     g_mean, y_mean = g_sum / n, y_sum / n  # divided last: the mean of whole numbers that are equal is exact
-    g -= g_mean.to(dtype)
+    g = less(g, g_mean.to(dtype), columns_like(g) if basis.dtype == dtype else g)
     y -= y_mean
     if dtype != torch.float64:  # the mean's own rounding is the same for all rows, and adds up
         g -= (total(_summed(g, w)) / n).to(dtype)

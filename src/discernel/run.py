@@ -222,7 +222,8 @@ class Run:
                 criterion = criterion.of_parts(len(parts), self.source.total(weight), moments, self.map.gram())
         values = []
         for part in parts:
-            value = criterion(self.map.basis(part.x), part.targets, self.map.gram(), part.sample_weight)
+            basis, gram = self.map.with_gram(part.x)
+            value = criterion(basis, part.targets, gram, part.sample_weight)
             value.backward()
             values.append(value.detach())
         return torch.stack(values).sum()
