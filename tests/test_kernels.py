@@ -195,6 +195,36 @@ def test_derivatives(make, gamma):
     assert torch.autograd.gradcheck(lambda z, metric: value(z, z, metric) * off_diagonal, (z, kernel.metric))
 
 
+def by_both(kernel, pair, x, z):
+    """Return k(x, z), k(z, z) and the gradients of a sum over both, by the rows and by the metric."""
+    x, z = x.clone().requires_grad_(), z.clone().requires_grad_()
+    k, gram = pair(kernel, x, z)
+    value = (random(*k.shape, seed=2).to(k) * k).sum() + (random(*gram.shape, seed=3).to(k) * gram).sum()
+    return k, gram, *torch.autograd.grad(value, (x, z, kernel.metric))
+
+
+@every_gamma
+@every_kernel
+def test_a_kernel_and_its_gram_at_once_are_those_one_by_one(make, gamma):
+    kernel, x, z = make(tensor(gamma), trainable=True), random(60, 3), random(40, 3, seed=1)
+    at_once = by_both(kernel, type(kernel).with_gram, x, z)
+    one_by_one = by_both(kernel, lambda k, x, z: (k(x, z), k(z, z)), x, z)
+    for found, expected in zip(at_once, one_by_one, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    with pytest.raises(ValueError, match="x has 2 features"):
+        kernel.with_gram(x[:, :2], z)
+
+
+@every_gamma
+def test_the_gradients_of_a_gaussian_kernel_are_those_of_float64(gamma):
+    """Multiplied out, the sums of squared differences that the metric's is made of cancel in part."""
+    x = 0.3 * random(3000, 3).float() + torch.tensor([5.0, -1.0, 0.0])
+    exact = by_both(RBF(tensor(gamma), trainable=True), RBF.with_gram, x.double(), x[:80].double())
+    found = by_both(RBF(torch.tensor(gamma), trainable=True), RBF.with_gram, x, x[:80])
+    for a, b in zip(found, exact, strict=True):
+        assert (a.double() - b).norm() < 2e-5 * b.norm()
+
+
 @every_kernel
 def test_gamma_is_trained_only_when_asked(make):
     assert not make(0.7).metric.requires_grad

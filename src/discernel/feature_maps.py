@@ -377,15 +377,15 @@ class _Cosine(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad):  # pyrefly: ignore
         x, frequencies, angles = ctx.saved_tensors
-        by_x, by_frequencies, by_phases = [], torch.zeros_like(frequencies), []
+        by_x, sums = [], ()
         for rows, angle, slope in in_parts(chunk_rows(*frequencies.shape[::-1]), x, angles, grad):
             by_angle = angle.sin().mul_(slope)
-            by_frequencies.sub_(product(rows.T, by_angle), alpha=ctx.scale)
-            by_phases.append(by_angle.sum(0))
+            part = product(rows.T, by_angle), by_angle.sum(0)
+            sums = tuple(map(Tensor.add_, sums, part)) if sums else part
             if ctx.needs_input_grad[0]:
                 by_x.append(product(by_angle, frequencies.T))
         by_x = torch.cat(by_x).mul_(-ctx.scale) if by_x else None
-        return by_x, by_frequencies, torch.stack(by_phases).sum(0).mul_(-ctx.scale)
+        return by_x, *(total.mul_(-ctx.scale) for total in sums)
 
 
 class ModuleMap(FeatureMap):

@@ -92,6 +92,7 @@ class Run:
         self.centre: Tensor | None = None  # of the data, by the first mini-batch
         self.memory: Memory = {}
         self.optimizer = torch.optim.Adam(self._groups(), maximize=criterion.higher_is_better, fused=True)
+        self.parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         self.plateau = self._plateau()
         self.order = self.generator.get_state()  # from which the present epoch draws its mini-batches
         self.epoch = 0  # epochs completed
@@ -201,7 +202,8 @@ class Run:
             factor = cosine(self.epoch * self.steps + self.step, self.max_epochs * self.steps, self.settings.warmup)
             for group in self.optimizer.param_groups:
                 group["lr"] = group["initial_lr"] * factor
-        self.optimizer.zero_grad()
+        for parameter in self.parameters:
+            parameter.grad = None
         value = self._complete(self._backward(batch))
         self._step(batch)
         self.step += 1
@@ -226,16 +228,15 @@ class Run:
             value = criterion(basis, part.targets, gram, part.sample_weight)
             value.backward()
             values.append(value.detach())
-        return torch.stack(values).sum()
+        return reduce(add, values)
 
     def _complete(self, value: Tensor) -> Tensor:
         """Return the criterion of the whole batch, having made the gradients those of the whole batch too."""
         if self.source.ranks == 1:
             return value
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        parts = [value.flatten(), *(p.grad.flatten() for p in parameters)]
+        parts = [value.flatten(), *(p.grad.flatten() for p in self.parameters)]
         value, *gradients = self.source.total(torch.cat(parts)).split([len(part) for part in parts])
-        for parameter, gradient in zip(parameters, gradients, strict=True):
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.grad.copy_(gradient.view_as(parameter))
         return value
 
