@@ -26,6 +26,7 @@ from discernel import (
     choose_landmarks,
     moments_over,
 )
+from discernel import checkpoint as files
 from discernel.heads import fit_linear
 from experiments.datasets import Dataset
 from experiments.jobs import Job
@@ -52,13 +53,16 @@ def problem(data: Dataset) -> Problem:
     return Problem(ArraySource(torch.from_numpy(data.x_train), train), ArraySource(torch.from_numpy(data.x_test), test))
 
 
-def fit(job: Job, data: Problem, max_epochs: int | None = None) -> Result:
-    """Return what comes of a job, on one thread: so it does not depend on how many cores there are."""
+def fit(job: Job, data: Problem, max_epochs: int | None = None, checkpoint: Path | None = None) -> Result:
+    """Return what comes of a job, on one thread: so it does not depend on how many cores there are.
+
+    With a `checkpoint`, training goes on from there if it was cut off.
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with threadpool_limits(1):
-            return (_model if job.map == "exact" else _features)(job, data, max_epochs)
+            return _model(job, data) if job.map == "exact" else _features(job, data, max_epochs, checkpoint)
     finally:
         torch.set_num_threads(threads)
 
@@ -71,19 +75,29 @@ def start(job: Job, x: torch.Tensor) -> FeatureMap:
     return RandomFourier.sample(RBF(job.gamma), x.shape[1], job.n_components, generator)
 
 
-def _features(job: Job, data: Problem, max_epochs: int | None) -> Result:
+def _features(job: Job, data: Problem, max_epochs: int | None, checkpoint: Path | None) -> Result:
     started, busy = time.perf_counter(), time.process_time()
     feature_map, batch, epochs = start(job, data.train.x), 0, 0
+    before = 0.0  # the seconds of epochs that the checkpoint has
     if job.criterion != "none":
         trainer, criterion = TRAINERS[job.schedule], CRITERIA[job.criterion](job.rho)
         if max_epochs is not None:
             trainer = Trainer(**(trainer.get_params() | {"max_epochs": max_epochs}))
         batch = trainer.rows_per_batch(len(data.train), job.n_components, criterion)
-        epochs = len(list(trainer.epochs(feature_map, criterion, data.train, seed=job.seed)))
-    seconds = time.process_time() - busy
+        known = epochs_of(checkpoint)
+        for record in trainer.epochs(feature_map, criterion, data.train, seed=job.seed, checkpoint=checkpoint):
+            epochs = record.epoch
+            before += record.seconds if record.epoch <= known else 0.0
+    seconds = before + time.process_time() - busy
     scores = *ridge_scores(feature_map, data, job.rho), svm_accuracy(feature_map, data)
-    wall = round(time.perf_counter() - started, 2)
+    wall = round(before + time.perf_counter() - started, 2)
     return Result(len(data.train), batch, epochs, round(seconds, 2), wall, *scores, versions())
+
+
+def epochs_of(checkpoint: Path | None) -> int:
+    """Return how many epochs a checkpoint has; none if it is not there."""
+    there = checkpoint is not None and checkpoint.exists()
+    return files.read(checkpoint, "checkpoint")[1]["progress"]["epoch"] if there else 0
 
 
 def ridge_scores(feature_map: FeatureMap, data: Problem, rho: float) -> tuple[float, float, float]:
@@ -110,7 +124,7 @@ def accuracy(scores: Callable[[torch.Tensor], torch.Tensor], test: ArraySource) 
     return (guesses == test.targets.data).double().mean().item()
 
 
-def _model(job: Job, data: Problem, max_epochs: int | None) -> Result:
+def _model(job: Job, data: Problem) -> Result:
     from sklearn.svm import SVC
 
     if job.criterion == "svc":

@@ -1,8 +1,10 @@
 """The loop: job after job until all have a row, or the time is up."""
 
+import fcntl
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +18,7 @@ from experiments.jobs import PLANS, QUICK, STUDIES, Job, chosen, jobs
 
 QUICK_ROWS = 2000  # of the training and of the test rows
 QUICK_EPOCHS = 15
+LONG = 400  # features: such a fit may take hours, and goes on where it was cut off
 GAMMAS = table.RESULTS / "gamma.json"
 
 
@@ -44,20 +47,43 @@ def run(name: str, out: Path, settings: Settings, tell: Callable[[str], None]) -
     wanted = [job for job in wanted if not settings.criteria or job.criterion in settings.criteria]
     out.mkdir(parents=True, exist_ok=True)
     path, sources = out / f"{name}.csv", problem(data)
-    for job in missing(wanted, path):
+    for job in wanted:
+        if job in table.done(path):
+            continue
         if time.monotonic() > deadline:
             tell("the time is up: the same command goes on from here")
             return
-        result = fit(job, sources, QUICK_EPOCHS if settings.quick else None)
-        table.append(path, job, result)
+        with claimed(out / f".{slug(job)}.lock") as mine:
+            if not mine or job in table.done(path):
+                continue
+            checkpoint = out / f".{slug(job)}.safetensors" if job.n_components >= LONG else None
+            result = fit(job, sources, QUICK_EPOCHS if settings.quick else None, checkpoint)
+            table.append(path, job, result)
+            if checkpoint is not None:
+                checkpoint.unlink(missing_ok=True)
         tell(f"{describe(job, result)}; {left(wanted, path)}")
 
 
-def missing(wanted: Sequence[Job], path: Path) -> Iterator[Job]:
-    """Yield the jobs that have no row when their turn comes, so that two runs share the work rather than repeat it."""
-    for job in wanted:
-        if job not in table.done(path):
-            yield job
+@contextmanager
+def claimed(lock: Path) -> Iterator[bool]:
+    """Yield whether a job is this process's: so that several share the work. One that is killed gives its job up."""
+    with open(lock, "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+        lock.unlink()  # only after the row is there
+
+
+def slug(job: Job) -> str:
+    """Return a name for a job that files can have.
+
+    >>> slug(Job("letter", "nystroem", "di", "uniform", 25, 0, 4.0, 1e-4, "paper"))
+    'letter-nystroem-di-uniform-25-0-4.0-0.0001-paper'
+    """
+    return "-".join(map(str, job))
 
 
 def quick_rows(data: Dataset) -> Dataset:

@@ -1,5 +1,6 @@
 """The table of results: a CSV file to which each fit adds one row, whole or not at all."""
 
+import fcntl
 import io
 import os
 from collections.abc import Mapping
@@ -55,6 +56,7 @@ def append(path: Path, job: Job, result: Result) -> None:
     line = ",".join("" if value != value else str(value) for value in values) + "\n"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     with os.fdopen(descriptor, "r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # another process may add one too
         content = file.read()
         end = content.rfind(b"\n") + 1  # what follows is half a row
         file.truncate(end)

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from discernel.cli import app, reproduction
 from experiments import datasets, run, table
 from experiments.datasets import FILES, Dataset
-from experiments.fits import fit, problem, start, svm_accuracy
+from experiments.fits import epochs_of, fit, problem, start, svm_accuracy
 from experiments.jobs import INIT, PLANS, Job, Plan, Tier, chosen, jobs
 
 ROOT = Path(__file__).parents[1]
@@ -196,7 +196,7 @@ from pathlib import Path
 from experiments import run, table
 from experiments.run import Settings
 
-def slow(job, sources, max_epochs):
+def slow(job, sources, max_epochs, checkpoint):
     time.sleep(0.05)
     return table.Result(100, 50, 3, 0.5, 0.7, 0.25, 0.5, 0.7, 0.75, "discernel=0")
 
@@ -219,6 +219,51 @@ def test_a_killed_run_goes_on_without_repeating_or_losing_a_row(tmp_path):
     subprocess.run(command, env=environment, check=True)
     assert path.read_text().startswith(killed[: killed.rfind("\n") + 1])
     assert len(path.read_text().splitlines()) == 1 + most == 1 + len(table.done(path))
+
+
+def test_two_runs_share_the_work(tmp_path):
+    command = [sys.executable, "-c", DRIVER, str(tmp_path)]
+    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    both = [subprocess.Popen(command, env=environment) for _ in range(2)]
+    assert [process.wait() for process in both] == [0, 0]
+    path = tmp_path / "digits.csv"
+    assert len(path.read_text().splitlines()) == 1 + 27 == 1 + len(table.done(path))
+    assert [file.name for file in tmp_path.iterdir()] == ["digits.csv"]
+
+
+def test_a_fit_that_was_cut_off_goes_on_from_its_checkpoint(small, tmp_path):
+    checkpoint, wanted = tmp_path / "checkpoint", job(map="fourier", init="spectral")
+    fit(wanted, small, 3, checkpoint)
+    assert epochs_of(checkpoint) == 3
+    times = {"seconds": 0.0, "wall_seconds": 0.0}
+    assert fit(wanted, small, 3, checkpoint)._replace(**times) == fit(wanted, small, 3)._replace(**times)
+    assert epochs_of(tmp_path / "none") == epochs_of(None) == 0
+
+
+def test_a_long_fit_has_a_checkpoint_until_its_row_is_there(tmp_path, monkeypatch):
+    seen = []
+
+    def cut(job, sources, max_epochs, checkpoint):
+        seen.append(checkpoint)
+        if checkpoint is not None and not checkpoint.exists():
+            checkpoint.touch()
+            raise KeyboardInterrupt
+        return RESULT
+
+    monkeypatch.setattr(run, "fit", cut)
+    settings = run.Settings(quick=True, components=[4, run.LONG], seeds=1, studies=["curves"], criteria=["none"])
+    jobs_done = 0
+    while jobs_done < 6:
+        try:
+            run.run("digits", tmp_path, settings, lambda line: None)
+        except KeyboardInterrupt:
+            assert sorted(file.suffix for file in tmp_path.iterdir() if file.name[0] == ".") == [
+                ".lock",
+                ".safetensors",
+            ]
+        jobs_done = len(table.done(tmp_path / "digits.csv"))
+    assert [path is None for path in seen] == [True] * 3 + [False] * 6
+    assert [file.name for file in tmp_path.iterdir()] == ["digits.csv"]
 
 
 def test_time_that_is_up_starts_no_fit(tmp_path, monkeypatch):
