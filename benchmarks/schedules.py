@@ -1,10 +1,10 @@
 """Other ways to train, beside the default: what each reaches with as many passes over the data.
 
 Batches of other sizes, growing batches, the average of the last iterates at a constant rate, L-BFGS on the exact
-gradient of all rows (a quasi-Newton method), frequencies that are not trained about the mean of the data, and Adam
-along the principal axes of the data in place of the features. All start from the same features and see the same number
-of rows; the training MSE and the test accuracy of the ridge regression are of all of them. Large sets are cut. Seconds
-are of the processor. Prints a table, writes it as JSON.
+gradient of all rows (a quasi-Newton method), Nesterov's momentum at a rate of 0.15 in place of 0.1, frequencies that
+are not trained about the mean of the data, and Adam along the principal axes of the data in place of the features. All
+start from the same features and see the same number of rows; the training MSE and the test accuracy of the ridge
+regression are of all of them. Large sets are cut. Seconds are of the processor. Prints a table, writes it as JSON.
 
     python benchmarks/schedules.py
 """
@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 from torch.optim.swa_utils import AveragedModel
@@ -70,6 +71,16 @@ def lbfgs(feature_map, source, epochs, rows):
     return feature_map
 
 
+def nesterov(feature_map, source, epochs, rows):
+    """Adam with Nesterov's momentum, which bears the higher rate."""
+
+    def optimizer(groups, maximize, fused):
+        return torch.optim.NAdam(groups, maximize=maximize, momentum_decay=1e6)  # a momentum that does not vary
+
+    with patch("torch.optim.Adam", optimizer):
+        return train(feature_map, source, epochs, learning_rate=0.15)
+
+
 class AsTheyLie(RandomFourier):
     """Frequencies of which every step also moves the phase at the mean of the data."""
 
@@ -119,6 +130,7 @@ WAYS: dict[str, Callable] = {
     "growing batches": grown,
     "averaged": averaged,
     "L-BFGS": lbfgs,
+    "Nesterov": nesterov,
     "not about the mean": uncentred,
     "principal axes": turned,
 }

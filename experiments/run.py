@@ -48,19 +48,23 @@ def run(name: str, out: Path, settings: Settings, tell: Callable[[str], None]) -
     out.mkdir(parents=True, exist_ok=True)
     path, sources = out / f"{name}.csv", problem(data)
     for job in wanted:
+        lock, checkpoint = (out / f".{slug(job)}.{suffix}" for suffix in ("lock", "safetensors"))
         if job in table.done(path):
+            checkpoint.unlink(missing_ok=True)  # of a run that was killed in between
             continue
         if time.monotonic() > deadline:
             tell("the time is up: the same command goes on from here")
             return
-        with claimed(out / f".{slug(job)}.lock") as mine:
-            if not mine or job in table.done(path):
+        with claimed(lock) as mine:
+            if not mine:
+                tell(f"another run is at {slug(job)}")
                 continue
-            checkpoint = out / f".{slug(job)}.safetensors" if job.n_components >= LONG else None
-            result = fit(job, sources, QUICK_EPOCHS if settings.quick else None, checkpoint)
+            if job in table.done(path):
+                continue
+            goes_on = checkpoint if job.n_components >= LONG else None
+            result = fit(job, sources, QUICK_EPOCHS if settings.quick else None, goes_on)
             table.append(path, job, result)
-            if checkpoint is not None:
-                checkpoint.unlink(missing_ok=True)
+            checkpoint.unlink(missing_ok=True)
         tell(f"{describe(job, result)}; {left(wanted, path)}")
 
 
@@ -74,7 +78,7 @@ def claimed(lock: Path) -> Iterator[bool]:
             yield False
             return
         yield True
-        lock.unlink()  # only after the row is there
+        lock.unlink(missing_ok=True)  # only after the row is there; another may have seen that, and taken it away
 
 
 def slug(job: Job) -> str:

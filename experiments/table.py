@@ -20,7 +20,9 @@ class Result(NamedTuple):
     n_train: int
     batch: int  # rows of a mini-batch
     epochs: int
-    seconds: float  # of the processor: of training the map, or the whole of a model without features
+    # Of training the map, or the whole of a model without features: of the processor; of the clock in rows of commits
+    # before 212b0b3, and for the epochs before a fit was cut off.
+    seconds: float
     wall_seconds: float  # of the clock: with both heads and their scores
     train_mse: float
     test_mse: float

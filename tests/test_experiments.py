@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from discernel.cli import app, reproduction
+from discernel.run import Run
 from experiments import datasets, run, table
 from experiments.datasets import FILES, Dataset
 from experiments.fits import epochs_of, fit, problem, start, svm_accuracy
@@ -231,12 +232,26 @@ def test_two_runs_share_the_work(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["digits.csv"]
 
 
-def test_a_fit_that_was_cut_off_goes_on_from_its_checkpoint(small, tmp_path):
-    checkpoint, wanted = tmp_path / "checkpoint", job(map="fourier", init="spectral")
-    fit(wanted, small, 3, checkpoint)
+def test_a_fit_that_was_cut_off_goes_on_from_its_checkpoint(small, tmp_path, monkeypatch):
+    checkpoint, wanted, steps = tmp_path / "checkpoint", job(map="fourier", init="spectral"), []
+    whole, update = fit(wanted, small, 5), Run.update
+
+    def cut(self, batch):
+        if len(steps) == 3:
+            raise KeyboardInterrupt
+        steps.append(self.epoch)
+        update(self, batch)
+
+    monkeypatch.setattr(Run, "update", cut)
+    with pytest.raises(KeyboardInterrupt):  # the rows are fewer than a batch: every step is an epoch
+        fit(wanted, small, 5, checkpoint)
     assert epochs_of(checkpoint) == 3
+    steps.clear()
+    resumed = fit(wanted, small, 5, checkpoint)
+    assert steps == [3, 4]
     times = {"seconds": 0.0, "wall_seconds": 0.0}
-    assert fit(wanted, small, 3, checkpoint)._replace(**times) == fit(wanted, small, 3)._replace(**times)
+    assert resumed._replace(**times) == whole._replace(**times)
+    assert resumed.wall_seconds >= resumed.seconds > 0
     assert epochs_of(tmp_path / "none") == epochs_of(None) == 0
 
 
@@ -263,6 +278,8 @@ def test_a_long_fit_has_a_checkpoint_until_its_row_is_there(tmp_path, monkeypatc
             ]
         jobs_done = len(table.done(tmp_path / "digits.csv"))
     assert [path is None for path in seen] == [True] * 3 + [False] * 6
+    (tmp_path / f".{run.slug(next(iter(table.done(tmp_path / 'digits.csv'))))}.safetensors").touch()
+    run.run("digits", tmp_path, settings, pytest.fail)
     assert [file.name for file in tmp_path.iterdir()] == ["digits.csv"]
 
 

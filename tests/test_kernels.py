@@ -215,14 +215,37 @@ def test_a_kernel_and_its_gram_at_once_are_those_one_by_one(make, gamma):
         kernel.with_gram(x[:, :2], z)
 
 
-@every_gamma
-def test_the_gradients_of_a_gaussian_kernel_are_those_of_float64(gamma):
-    """Multiplied out, the sums of squared differences that the metric's is made of cancel in part."""
-    x = 0.3 * random(3000, 3).float() + torch.tensor([5.0, -1.0, 0.0])
-    exact = by_both(RBF(tensor(gamma), trainable=True), RBF.with_gram, x.double(), x[:80].double())
-    found = by_both(RBF(torch.tensor(gamma), trainable=True), RBF.with_gram, x, x[:80])
-    for a, b in zip(found, exact, strict=True):
-        assert (a.double() - b).norm() < 2e-5 * b.norm()
+SCALES = {"wide": (0.3, 0.7), "narrow": (1.0, 30.0), "in tiny units": (1e12, 0.7e-24)}  # of the data, and gamma
+
+
+@pytest.mark.parametrize(("scale", "gamma"), SCALES.values(), ids=SCALES.keys())
+@pytest.mark.parametrize("per_feature", [False, True])
+def test_the_gradients_of_a_gaussian_kernel_are_those_of_the_formula(scale, gamma, per_feature):
+    """In float32, of so many landmarks that their own kernel matrix is computed in parts too."""
+    x = scale * (random(1500, 3).float() + torch.tensor([5.0, -1.0, 0.0]))
+    gammas = torch.tensor([1.0, 0.5, 2.0] if per_feature else 1.0) * gamma
+    found = by_both(RBF(gammas, trainable=True), RBF.with_gram, x, x[:400])
+    metric = gammas.double().sqrt().requires_grad_()
+    exact_x, exact_z = (part.double().requires_grad_() for part in (x, x[:400]))
+    k, gram = (formula("rbf", metric.square(), a, exact_z) for a in (exact_x, exact_z))
+    value = (random(*k.shape, seed=2).float() * k).sum() + (random(*gram.shape, seed=3).float() * gram).sum()
+    expected = k, gram, *torch.autograd.grad(value, (exact_x, exact_z, metric))
+    for a, b in zip(found, expected, strict=True):
+        assert a.isfinite().all()
+        assert (a.double() - b).norm() < 1e-3 * b.norm()
+
+
+def test_other_formulas_than_the_gaussian_are_trained_as_they_are():
+    """What inherits from it and changes it is not taken for it."""
+
+    class Half(RBF):
+        def formula(self, x, z):
+            return super().formula(x, z) / 2
+
+    x, z = random(6, 3), random(4, 3, seed=1)
+    for found in (Half(0.7)(x, z), *Half(0.7).with_gram(x, z)[:1], Half(0.7)(x, x)[:, :4]):
+        assert found.max() <= 0.5
+    torch.testing.assert_close(RBF(1.0).formula(x, z), RBF(1.0)(x, z))
 
 
 @every_kernel
@@ -374,7 +397,10 @@ def test_other_kernels_have_no_frequencies(kernel):
 @pytest.mark.parametrize("name", KERNELS)
 def test_no_rows_have_an_empty_kernel_matrix(name):
     x, z = torch.rand(0, 3, requires_grad=True), torch.rand(4, 3, requires_grad=True)
-    out = make_kernel(name)(x, z)
+    kernel = make_kernel(name)
+    kernel.metric.requires_grad_()
+    out = kernel(x, z)
     out.sum().backward()
     assert out.shape == (0, 4)
     assert not z.grad.any()
+    assert not kernel.metric.grad.any()

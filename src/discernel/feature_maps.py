@@ -140,11 +140,11 @@ class Nystroem(FeatureMap):
         """Return B = k(X_r, X_r); of m experts the blocks m·k(X_e, X_e)."""
         return _diagonal(self._grams())
 
-    def with_gram(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return k(x, X_r) and B."""
-        if self.experts == 1:
-            return self.kernel.with_gram(x, self.landmarks)
-        return self.basis(x), self.gram()
+    def with_gram(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return k(x, X_r) and B, which a kernel may compute at once; a subclass may have others."""
+        if self.experts > 1 or type(self) is not Nystroem:
+            return super().with_gram(x)
+        return self.kernel.with_gram(x, self.landmarks)
 
     def _grams(self) -> list[Tensor]:
         if self.experts == 1:

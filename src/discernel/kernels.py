@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from discernel import checks
 from discernel.linalg import chunk_rows, empty, in_parts, product
 
+_WIDE = 64.0  # squared norms of rows in the metric of a kernel, up to which sums over them may be multiplied out
+
 
 class Kernel(nn.Module):
     """A positive definite function k(x, z) of the rows of two matrices, differentiable in both.
@@ -126,14 +128,22 @@ class RBF(StationaryKernel):
     tensor([[0.3679]])
     """
 
+    def formula(self, x, z):
+        """Return exp(−‖x − z‖²)."""
+        return squared_distances(x, z).neg().exp()
+
     def forward(self, x, z):
-        """Return k(x, z), with closed-form derivatives by the rows and by the metric."""
+        """Return k(x, z) by the formula, with derivatives in closed form."""
+        if type(self) is not RBF:
+            return super().forward(x, z)
         self.check_rows(x, z)
         k, gram = _Gaussian.apply(None if x is z else x, z, self.metric.to(z.dtype), x is z)  # pyrefly: ignore
         return gram if x is z else k
 
     def with_gram(self, x, z):
         """Return k(x, z) and k(z, z), which share what is done with `z`."""
+        if type(self) is not RBF:
+            return super().with_gram(x, z)
         self.check_rows(x, z)
         return _Gaussian.apply(x, z, self.metric.to(z.dtype), True)  # pyrefly: ignore
 
@@ -307,17 +317,18 @@ class _SquaredDistances(torch.autograd.Function):
     def backward(ctx, grad):  # pyrefly: ignore
         x, z = ctx.saved_tensors
         weights = (part for (part,) in in_parts(chunk_rows(*z.shape), grad))
-        found = _weighted(x, z, weights, ctx.needs_input_grad[0])
-        by_z = _differences(found, z).mul_(-2)
-        return found.by_x.mul_(2) if ctx.needs_input_grad[0] else None, by_z
+        for_x, for_z = ctx.needs_input_grad
+        found = _weighted(x, z, weights, for_x, for_z)
+        return found.from_x.mul_(2) if for_x else None, _to_z(found, z).mul_(-2) if for_z else None
 
 
 class _Gaussian(torch.autograd.Function):
     """exp(−‖m∘(x − z)‖²) of the rows of x and z if there is an x, and of those of z if `gram`.
 
     A few rows at a time, so that all but the products happens in the cache. With P the derivative by the exponents,
-    that by zⱼ is 2m²∘Σᵢ Pᵢⱼ(xᵢ − zⱼ), and that by m is −2m∘Σᵢⱼ Pᵢⱼ(xᵢ − zⱼ)². Multiplied out, the second takes no
-    product of matrices beyond the first.
+    a = m∘x and b = m∘z, about an origin, the derivative by zⱼ is 2m∘Dⱼ with Dⱼ = Σᵢ Pᵢⱼ(aᵢ − bⱼ), and that by m is
+    2Σⱼ zⱼ∘Dⱼ − 2Σᵢ xᵢ∘Σⱼ Pᵢⱼ(aᵢ − bⱼ). Multiplied out, the last sum takes no product of matrices beyond that of D; it
+    cancels where the kernel is narrow beside the rows, and is not done there.
     """
 
     @staticmethod
@@ -341,27 +352,31 @@ class _Gaussian(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, by_k, by_b):  # pyrefly: ignore
         x, z, metric, origin, rows, near, k, b = ctx.saved_tensors
-        size, (for_x, _, for_metric, _) = chunk_rows(*z.shape), ctx.needs_input_grad
-        found = []  # sums, the points whose rows they are of, and how often each pair is counted
+        size, (for_x, for_z, for_metric, _) = chunk_rows(*z.shape), ctx.needs_input_grad
+        by_x = by_z = by_metric = None
+        to_z, from_x = [], 0.0
         if by_k is not None:
-            weights = (g * k for g, k in in_parts(size, by_k, k))
-            found.append((_weighted(rows, near, weights, for_x, for_metric), x, 1))
-        if by_b is not None:
-            weights = ((g + h).mul_(b) for g, h, b in in_parts(size, by_b, by_b.T, b))
-            found.append((_weighted(near, near, weights, False, for_metric), z, 2))
-        if not found:
-            return (None,) * 4
-        by_x = found[0][0].by_x.mul_(-2 * metric) if for_x and by_k is not None else None
-        by_z = reduce(torch.add, (_differences(sums, near) for sums, _, _ in found)).mul_(2 * metric)
-        if not for_metric:
-            return by_x, by_z, None, None
-        about = z - origin
-        by_metric = torch.zeros_like(origin)
-        for sums, points, times in found:
-            squares = torch.sub(points, origin, out=empty(points.shape, points)).square_()
-            squares = sums.along @ squares + sums.down @ about.square()
-            by_metric += (metric * squares - 2 * (about.T * sums.across).sum(1)) / times
-        return by_x, by_z, by_metric.mul_(-2) if metric.ndim else by_metric.sum().mul_(-2), None
+            weights = (g * part for g, part in in_parts(size, by_k, k))
+            wide = for_metric and all(bool((_squared_norms(a) <= _WIDE).all()) for a in (rows, near))
+            found = _weighted(rows, near, weights, for_x or (for_metric and not wide), for_z or for_metric, wide)
+            to_z.append(_to_z(found, near))
+            if for_x:
+                by_x = found.from_x * (-2 * metric)
+            if for_metric:
+                points = torch.sub(x, origin, out=empty(x.shape, x))
+                if wide:
+                    from_x = found.of_x @ points.mul_(rows) - ((z - origin).T * found.moved).sum(1)
+                else:
+                    from_x = points.mul_(found.from_x).sum(0)
+        if by_b is not None and (for_z or for_metric):
+            weights = ((g + h).mul_(part) for g, h, part in in_parts(size, by_b, by_b.T, b))
+            to_z.append(_to_z(_weighted(near, near, weights, False, True), near))
+        if to_z and for_metric:
+            by_metric = (((z - origin) * sum(to_z)).sum(0) - from_x).mul_(2)
+            by_metric = by_metric if metric.ndim else by_metric.sum()
+        if to_z and for_z:
+            by_z = reduce(torch.add, to_z).mul_(2 * metric)
+        return by_x, by_z, by_metric, None
 
 
 def _distances(
@@ -419,32 +434,33 @@ def _no_nan(distances: Tensor) -> Tensor:
 
 
 class _Sums(NamedTuple):
-    """Sums over pairs of rows x and z with weights P."""
+    """Sums over pairs of rows x and z with weights P; those that were not asked for are empty."""
 
-    along: Tensor  # Σⱼ Pᵢⱼ, n; empty if not asked for
-    down: Tensor  # Σᵢ Pᵢⱼ, J
-    across: Tensor  # Σᵢ xᵢPᵢⱼ, d×J
-    by_x: Tensor  # Σⱼ Pᵢⱼ(xᵢ − zⱼ), n×d; empty if not asked for
+    of_x: Tensor  # Σⱼ Pᵢⱼ, n
+    of_z: Tensor  # Σᵢ Pᵢⱼ, J
+    moved: Tensor  # Σᵢ xᵢPᵢⱼ, d×J
+    from_x: Tensor  # Σⱼ Pᵢⱼ(xᵢ − zⱼ), n×d
 
 
-def _weighted(x: Tensor, z: Tensor, weights: Iterable[Tensor], for_x: bool, for_rows: bool = False) -> _Sums:
-    """Return these sums, the first if `for_rows` and the last if `for_x`, of weights that come a few rows at a time."""
-    along, by_x, sums = [], [], ()
+def _weighted(x: Tensor, z: Tensor, weights: Iterable[Tensor], for_x: bool, for_z: bool, of_x: bool = False) -> _Sums:
+    """Return the sums that derivatives by x and z are made of, of weights that come a few rows at a time."""
+    sums_of_x, from_x, sums = [], [], ()
     for (rows,), p in zip(in_parts(chunk_rows(*z.shape), x), weights, strict=True):
-        if for_rows or for_x:
-            along.append(p.sum(1))
+        if for_x or of_x:
+            sums_of_x.append(p.sum(1))
         if for_x:
-            by_x.append((rows * along[-1][:, None]).sub_(product(p, z)))
-        part = p.sum(0), product(rows.T, p)
-        sums = tuple(map(Tensor.add_, sums, part)) if sums else part
-    down, across = sums
-    return _Sums(_joined(along, x), down, across, _joined(by_x, x))
+            from_x.append((rows * sums_of_x[-1][:, None]).sub_(product(p, z)))
+        if for_z:
+            part = p.sum(0), product(rows.T, p)
+            sums = tuple(map(Tensor.add_, sums, part)) if sums else part
+    of_z, moved = sums or (x.new_empty(0), x.new_empty(0))
+    return _Sums(_joined(sums_of_x, x), of_z, moved, _joined(from_x, x))
 
 
 def _joined(parts: list[Tensor], like: Tensor) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts) if parts else like.new_empty(0)
 
 
-def _differences(sums: _Sums, z: Tensor) -> Tensor:
+def _to_z(sums: _Sums, z: Tensor) -> Tensor:
     """Return Σᵢ Pᵢⱼ(xᵢ − zⱼ), J×d."""
-    return (z.T * sums.down).sub_(sums.across).neg_().T
+    return (z.T * sums.of_z).sub_(sums.moved).neg_().T

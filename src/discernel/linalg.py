@@ -179,11 +179,11 @@ def symmetric_product(a: Tensor, lower: bool = False) -> Tensor:
 
 
 def columns_like(a: Tensor) -> Tensor:
-    """Return a new matrix like `a`, column after column where oneDNN multiplies it: else it copies them every time."""
+    """Return a new matrix like `a`; where oneDNN multiplies it, column after column, or each product would copy it."""
     return empty(a.T.shape, a).T if _wide(a) else empty(a.shape, a)
 
 
-def less(a: Tensor, row: Tensor, out: Tensor) -> Tensor:
+def minus(a: Tensor, row: Tensor, out: Tensor) -> Tensor:
     """Return a − row in `out`, a thousand rows at a time: another layout is four times slower to write all at once."""
     for rows, part in in_parts(_TILE, a, out):
         torch.sub(rows, row, out=part)
@@ -191,10 +191,13 @@ def less(a: Tensor, row: Tensor, out: Tensor) -> Tensor:
 
 
 def _in_columns(a: Tensor) -> Tensor:
-    """Return `a` or a copy, in such a layout."""
+    """Return `a`, or a copy of it that is laid out as oneDNN wants it."""
     if _recorded(a) or not _wide(a) or a.T.is_contiguous():
         return a
-    return less(a, a.new_zeros(()), columns_like(a))
+    out = columns_like(a)
+    for rows, part in in_parts(_TILE, a, out):
+        part.copy_(rows)
+    return out
 
 
 def _fill_lower(out: Tensor, a: Tensor) -> None:

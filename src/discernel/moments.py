@@ -16,7 +16,7 @@ from discernel.linalg import (
     empty,
     finite,
     in_parts,
-    less,
+    minus,
     product,
     safe_cholesky,
     single_solver,
@@ -69,7 +69,7 @@ def centred(
         count = weight.item()
     n = count or 1.0
     g_mean, y_mean = g_sum / n, y_sum / n  # divided last: the mean of whole numbers that are equal is exact
-    g = less(g, g_mean.to(dtype), columns_like(g) if basis.dtype == dtype else g)
+    g = minus(g, g_mean.to(dtype), columns_like(g) if basis.dtype == dtype else g)
     y -= y_mean
     if dtype != torch.float64:  # the mean's own rounding is the same for all rows, and adds up
         g -= (total(_summed(g, w)) / n).to(dtype)
