@@ -195,6 +195,20 @@ def test_derivatives(make, gamma):
     assert torch.autograd.gradcheck(lambda z, metric: value(z, z, metric) * off_diagonal, (z, kernel.metric))
 
 
+@every_kernel
+def test_what_needs_no_derivative_gets_none(make):
+    x, z = random(6, 3).requires_grad_(), random(4, 3, seed=1).requires_grad_()
+    kernel = make(tensor(0.7), trainable=True)
+    every = torch.autograd.grad(kernel(x, z).square().sum(), (x, z, kernel.metric))
+    alone = (
+        (x, kernel.requires_grad_(False)(x, z.detach())),
+        (z, kernel(x.detach(), z)),
+        (kernel.metric, kernel.requires_grad_(True)(x.detach(), z.detach())),
+    )
+    for (one, value), expected in zip(alone, every, strict=True):
+        torch.testing.assert_close(torch.autograd.grad(value.square().sum(), one)[0], expected)
+
+
 def by_both(kernel, pair, x, z):
     """Return k(x, z), k(z, z) and the gradients of a sum over both, by the rows and by the metric."""
     x, z = x.clone().requires_grad_(), z.clone().requires_grad_()

@@ -354,12 +354,13 @@ class _Gaussian(torch.autograd.Function):
         x, z, metric, origin, rows, near, k, b = ctx.saved_tensors
         size, (for_x, for_z, for_metric, _) = chunk_rows(*z.shape), ctx.needs_input_grad
         by_x = by_z = by_metric = None
-        to_z, from_x = [], 0.0
+        to_z, from_x, any_z = [], 0.0, for_z or for_metric
         if by_k is not None:
             weights = (g * part for g, part in in_parts(size, by_k, k))
             wide = for_metric and all(bool((_squared_norms(a) <= _WIDE).all()) for a in (rows, near))
-            found = _weighted(rows, near, weights, for_x or (for_metric and not wide), for_z or for_metric, wide)
-            to_z.append(_to_z(found, near))
+            found = _weighted(rows, near, weights, for_x or (for_metric and not wide), any_z, wide)
+            if any_z:
+                to_z.append(_to_z(found, near))
             if for_x:
                 by_x = found.from_x * (-2 * metric)
             if for_metric:
@@ -368,7 +369,7 @@ class _Gaussian(torch.autograd.Function):
                     from_x = found.of_x @ points.mul_(rows) - ((z - origin).T * found.moved).sum(1)
                 else:
                     from_x = points.mul_(found.from_x).sum(0)
-        if by_b is not None and (for_z or for_metric):
+        if by_b is not None and any_z:
             weights = ((g + h).mul_(part) for g, h, part in in_parts(size, by_b, by_b.T, b))
             to_z.append(_to_z(_weighted(near, near, weights, False, True), near))
         if to_z and for_metric:
