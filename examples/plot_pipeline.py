@@ -44,7 +44,7 @@ model = make_pipeline(prepare, DiscernelClassifier(trainer=Trainer(max_epochs=30
 
 grid = {
     "discernelclassifier__n_components": [5, 10, 20, 40],
-    "discernelclassifier__trainer__learning_rate": [0.03, 0.1, 0.3],
+    "discernelclassifier__trainer__learning_rate": [0.1, 0.2, 0.4],
 }
 search = GridSearchCV(model, grid, cv=3).fit(train, train["target"])
 print("best:", search.best_params_)

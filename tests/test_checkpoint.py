@@ -15,7 +15,7 @@ from discernel.checkpoint import FileError
 CRITERIA = {"DI": DI, "LS": LS, "CE": CE}
 ROWS = torch.rand(120, 3, generator=torch.Generator().manual_seed(0))
 Y = (ROWS[:, 0] * ROWS[:, 1] > 0.25).numpy()
-SETTINGS = {"max_epochs": 6, "batch_size": 30, "patience": 1, "tol": 0.05}
+SETTINGS = {"max_epochs": 6, "batch_size": 30, "learning_rate": 0.1, "patience": 1, "tol": 0.05}
 
 all_criteria = pytest.mark.parametrize("criterion", CRITERIA.values(), ids=CRITERIA)
 both_schedules = pytest.mark.parametrize("schedule", training.SCHEDULES)
@@ -192,13 +192,21 @@ def test_the_centre_about_which_frequencies_turn_goes_on_with_a_resumed_run(tmp_
     assert outcome(resumed, list(start(resumed, DI(), tmp_path / "run"))) == outcome(whole, history)
 
 
-def test_a_checkpoint_with_the_centre_of_other_data_is_damaged(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("centre", "the centre must have the shape"),
+        ("gradient.0", "a gradient must have the shape"),
+        ("gradient.2", "list index out of range"),
+    ],
+)
+def test_a_checkpoint_with_the_arrays_of_other_data_is_damaged(tmp_path, name, problem):
     path, feature_map = tmp_path / "run", fourier()
     next(start(fourier(), DI(), path))
     arrays, meta = files.read(path, "checkpoint")
-    files.write(path, "checkpoint", arrays | {"centre": torch.zeros(4)}, meta)
+    files.write(path, "checkpoint", arrays | {name: torch.zeros(4)}, meta)
     before = outcome(feature_map, [])
-    with pytest.raises(FileError, match=r"damaged.*the centre must have the shape of a sample"):
+    with pytest.raises(FileError, match=f"damaged.*{problem}"):
         start(feature_map, DI(), path)
     assert outcome(feature_map, []) == before
 

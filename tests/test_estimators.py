@@ -828,7 +828,7 @@ def test_auto_rho_keeps_a_regressor_from_learning_the_noise():
     x, y = load_diabetes(return_X_y=True)
     x_train, x_test, y_train, y_test = train_test_split(x / x.std(0), y, random_state=0)
     auto, tiny = (DiscernelRegressor(20, rho=rho, random_state=0).fit(x_train, y_train) for rho in ("auto", 1e-4))
-    assert auto.score(x_test, y_test) > max(0.3, tiny.score(x_test, y_test) + 0.1)
+    assert auto.score(x_test, y_test) > max(0.25, tiny.score(x_test, y_test) + 0.1)
     assert auto.transformer_.rho_ == auto.alpha_ >= 0.1
 
 

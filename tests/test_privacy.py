@@ -46,12 +46,13 @@ def test_the_gradient_of_privacy_agrees_with_finite_differences():
 
 def test_a_map_learns_to_hide():
     source = ArraySource(X, Targets.values(BOTH.numpy()))
-    informations = []
-    for penalty in (0.0, 1.0):
-        fourier = RandomFourier.sample(RBF(0.2), 3, 4, torch.Generator().manual_seed(0), torch.float64)
-        list(Trainer(max_epochs=60).epochs(fourier, PrivacyDI(3, penalty, rho=0.1), source))
-        with torch.no_grad():
-            informations.append([discriminant_information(fourier(X), t, 0.1).item() for t in (CLASSES, BOTH[:, 3:])])
+    informations = torch.zeros(2, 2)  # sums over a few starts, of which one may happen to hide by itself
+    for seed in range(4):
+        for penalty in (0, 1):
+            fourier = RandomFourier.sample(RBF(0.2), 3, 4, torch.Generator().manual_seed(seed), torch.float64)
+            list(Trainer(max_epochs=60).epochs(fourier, PrivacyDI(3, float(penalty), rho=0.1), source))
+            for what, targets in enumerate((CLASSES, BOTH[:, 3:])):
+                informations[penalty, what] += discriminant_information(fourier(X).detach(), targets, 0.1)
     (told, leaked), (kept, hidden) = informations
     assert hidden < 0.5 * leaked
     assert kept > 0.7 * told

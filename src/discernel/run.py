@@ -29,6 +29,7 @@ from discernel.moments import Moments, Total
 SAVE_SECONDS = 60.0
 AT_ONCE = 2**27  # numbers of the basis; a mini-batch with more is taken in parts
 PASS = 4096  # rows at a time of a pass over the data: few enough for the cache, many enough for the products
+MOMENTUM = 0.9  # Adam's first decay rate
 PROBE = 64  # rows by which a collapse of the features is noticed
 _PROGRESS = ("epoch", "step", "total", "best_at_decay", "stopped")
 
@@ -90,6 +91,7 @@ class Run:
         if self.affine is not None and not all(parameter.requires_grad for parameter in self.affine):
             self.affine = None
         self.centre: Tensor | None = None  # of the data, by the first mini-batch
+        self.gradients: dict[int, Tensor] = {}  # of the step before, by the number of the parameter
         self.memory: Memory = {}
         self.optimizer = torch.optim.Adam(self._groups(), maximize=criterion.higher_is_better, fused=True)
         self.parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
@@ -246,6 +248,7 @@ class Run:
         About the mean m of the data these two do not interfere, while a change of W and not of b moves all the samples.
         """
         if self.affine is None:
+            self._look_ahead()
             self.optimizer.step()
             return
         if self.centre is None:
@@ -253,9 +256,21 @@ class Run:
         linear, offset = self.affine
         with torch.no_grad():
             linear.grad.addr_(self.centre, offset.grad, alpha=-1)
+            self._look_ahead()
             before = linear.clone()
             self.optimizer.step()
             offset -= self.centre @ (linear - before)
+
+    def _look_ahead(self) -> None:
+        """Put g + 0.9(g − g') for each gradient g, if Nesterov's momentum is wanted; g' is that of the step before."""
+        if not self.settings.nesterov:
+            return
+        for index, parameter in enumerate(self.parameters):
+            if parameter.grad is None:  # it takes no part
+                continue
+            before, self.gradients[index] = self.gradients.get(index), parameter.grad
+            if before is not None:
+                parameter.grad = before.lerp_(parameter.grad, 1 + MOMENTUM)
 
     def _check(self, mean: float) -> None:
         for name, parameter in self.map.named_parameters():
@@ -289,6 +304,7 @@ class Run:
         arrays = files.flatten("map", self.map.state_dict()) | files.flatten("criterion", self.criterion.state_dict())
         arrays |= files.flatten("optimizer", optimizer["state"]) | {"order": self.order}
         arrays |= {} if self.centre is None else {"centre": self.centre}
+        arrays |= files.flatten("gradient", self.gradients)
         meta = {
             "identity": self.identity,
             "groups": optimizer["param_groups"],
@@ -308,9 +324,11 @@ class Run:
         self.optimizer.load_state_dict({"state": state, "param_groups": meta["groups"]})
         if self.plateau is not None:
             self.plateau.load_state_dict(meta["plateau"])
-        self.centre = arrays["centre"].to(self.probe) if "centre" in arrays else None
-        if self.centre is not None and self.centre.shape != self.probe.shape[1:]:
-            raise ValueError(f"the centre must have the shape of a sample, got {tuple(self.centre.shape)}")
+        self.centre = _like(self.probe[0], arrays["centre"], "the centre") if "centre" in arrays else None
+        self.gradients = {
+            int(index): _like(self.parameters[int(index)], gradient, "a gradient")
+            for index, gradient in files.branch("gradient", arrays).items()
+        }
         self.order = arrays["order"]
         self.generator.set_state(self.order)
         for name in _PROGRESS:
@@ -349,6 +367,13 @@ class Run:
             raise files.FileError(f"{self.path} is damaged: {error!r}") from error
 
 
+def _like(tensor: Tensor, array: Tensor, what: str) -> Tensor:
+    """Return what a file has, in the precision of the tensor whose shape it must have."""
+    if array.shape != tensor.shape:
+        raise ValueError(f"{what} must have the shape {tuple(tensor.shape)}, got {tuple(array.shape)}")
+    return array.to(tensor)
+
+
 def _flat(identity: dict) -> dict:
     """Return what a run is known by, with each of its settings by its own name."""
     settings = identity.get("settings")
@@ -356,8 +381,12 @@ def _flat(identity: dict) -> dict:
 
 
 def cosine(step: int, steps: int, warmup: float) -> float:
-    """Return the factor of the learning rate: a linear warm-up over a share of the steps, half a cosine to zero."""
-    return min(1.0, (step + 1) / (warmup * steps + 1)) * 0.5 * (1 + math.cos(math.pi * step / steps))
+    """Return the factor of the learning rate: a linear warm-up over a share of the steps, half a cosine to zero.
+
+    A warm-up takes at least as many steps as Adam averages over: until then all of its steps are full ones.
+    """
+    warm = max(warmup * steps, 1 / (1 - MOMENTUM)) if warmup else 0
+    return min(1.0, (step + 1) / (warm + 1)) * 0.5 * (1 + math.cos(math.pi * step / steps))
 
 
 def moments_over(source: Source, feature_map: FeatureMap) -> Moments:

@@ -16,7 +16,7 @@ from discernel.feature_maps import FeatureMap
 from discernel.run import EpochRecord, Run
 
 SCHEDULES = ("cosine", "plateau")
-AUTO_STEPS, MAX_EPOCHS = 900, 60
+AUTO_STEPS, MAX_EPOCHS = 600, 60
 
 
 class Plan(NamedTuple):
@@ -34,7 +34,7 @@ class Trainer:
     Parameters
     ----------
     max_epochs : int or "auto"
-        Passes over the data; "auto" takes about 900 steps in at most 60 epochs.
+        Passes over the data; "auto" takes about 600 steps in at most 60 epochs.
     batch_size : int, "auto" or "paper"
         Rows of a mini-batch, always more than J if there are as many. "auto" takes 10J, up to 20J of many rows (thirty
         steps an epoch), down to 2J of few (six steps), but at least 1000; "paper" takes 1000, or 2J for DI with
@@ -47,6 +47,10 @@ class Trainer:
         these are about the mean of the data; else absolute.
     relative : bool
         See `learning_rate`.
+    nesterov : bool
+        Give Adam g + 0.9(g − g') in place of the gradient g, with g' that of the step before: Nesterov's momentum, as
+        in Adan (Xie et al. 2022). It bears larger steps, and is in 600 where Adam is in 900; the second moment, by
+        which Adam divides, is about twice as large.
     schedule : {"cosine", "plateau"}
         "cosine" warms up over the first `warmup` of all steps and falls to zero in half a cosine. "plateau" multiplies
         by 0.1 when the epoch mean has saturated, and stops when it fails to improve after a decay.
@@ -72,8 +76,9 @@ class Trainer:
 
     max_epochs: int | str = "auto"
     batch_size: int | str = "auto"
-    learning_rate: float = 0.1
+    learning_rate: float = 0.4
     relative: bool = True
+    nesterov: bool = True
     schedule: str = "cosine"
     warmup: float = 0.05
     tol: float = 1e-3
@@ -86,6 +91,7 @@ class Trainer:
             setattr(self, name, checked)
         self.learning_rate = checks.positive("learning_rate", self.learning_rate)
         checks.boolean("relative", self.relative)
+        checks.boolean("nesterov", self.nesterov)
         checks.one_of("schedule", self.schedule, SCHEDULES)
         self.warmup = checks.number("warmup", self.warmup)
         if not 0 <= self.warmup < 1:
@@ -96,7 +102,7 @@ class Trainer:
     @classmethod
     def paper(cls, **settings) -> Self:
         """Return the paper's settings: Adam at 1e-3, times 0.1 on saturation, batches of 1000 or 2J."""
-        paper = cls(1000, "paper", learning_rate=1e-3, relative=False, schedule="plateau")
+        paper = cls(1000, "paper", learning_rate=1e-3, relative=False, nesterov=False, schedule="plateau")
         return dataclasses.replace(paper, **settings)
 
     def __repr__(self) -> str:
@@ -131,7 +137,7 @@ class Trainer:
         Examples
         --------
         >>> Trainer().plan(60_000, 100, DI())
-        Plan(rows=2000, steps=30, epochs=30)
+        Plan(rows=2000, steps=30, epochs=20)
         """
         rows = self.rows_per_batch(n_rows, n_components, criterion)
         steps, epochs = n_rows // rows, self.max_epochs
