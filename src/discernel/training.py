@@ -16,7 +16,7 @@ from discernel.feature_maps import FeatureMap
 from discernel.run import EpochRecord, Run
 
 SCHEDULES = ("cosine", "plateau")
-AUTO_STEPS, MAX_EPOCHS = 600, 60
+AUTO_STEPS, MAX_EPOCHS = 600, 40
 
 
 class Plan(NamedTuple):
@@ -34,7 +34,7 @@ class Trainer:
     Parameters
     ----------
     max_epochs : int or "auto"
-        Passes over the data; "auto" takes about 600 steps in at most 60 epochs.
+        Passes over the data; "auto" takes about 600 steps in at most 40 epochs.
     batch_size : int, "auto" or "paper"
         Rows of a mini-batch, always more than J if there are as many. "auto" takes 10J, up to 20J of many rows (thirty
         steps an epoch), down to 2J of few (six steps), but at least 1000; "paper" takes 1000, or 2J for DI with
