@@ -14,7 +14,8 @@ FILES = sorted(ROOT.rglob("*.py"))
 FLOORS = (
     {"checks", "interrupts"},
     {"linalg", "hadamard"},
-    {"kernels", "moments", "targets"},
+    {"distances", "moments", "targets"},
+    {"kernels"},
     {"bandwidth", "criteria", "feature_maps", "landmarks", "heads", "discriminant"},
     {"checkpoint", "data", "profiled", "columns", "readers", "store"},
     {"distributed"},

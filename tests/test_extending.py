@@ -24,7 +24,8 @@ from discernel import (
     export_onnx,
     save,
 )
-from discernel.kernels import StationaryKernel, squared_distances
+from discernel.distances import squared_distances
+from discernel.kernels import StationaryKernel
 from discernel.moments import Moments
 
 X, Y = load_digits(return_X_y=True)

@@ -8,7 +8,8 @@ from sklearn.gaussian_process.kernels import Matern as SklearnMatern
 from sklearn.metrics import pairwise
 
 from discernel import RBF, Cauchy, Laplacian, Linear, Matern, Polynomial, RandomFourier, make_kernel
-from discernel.kernels import KERNELS, squared_distances
+from discernel.distances import squared_distances
+from discernel.kernels import KERNELS
 
 STATIONARY = {
     "rbf": RBF,

@@ -1,0 +1,196 @@
+"""Distances between rows and the Gaussian kernel of them, with derivatives in closed form.
+
+Each is one matrix product, and one more for each argument that a derivative is asked for by; what else there is to do
+happens in the cache, a few rows at a time.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from functools import reduce
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from discernel.linalg import chunk_rows, empty, in_parts, product
+
+_WIDE = 64.0  # squared norms of rows in the metric of a kernel, up to which sums over them may be multiplied out
+
+
+def squared_distances(x: Tensor, z: Tensor) -> Tensor:
+    """Return ‖xᵢ − zⱼ‖² for all pairs of rows, by one matrix product; differentiable, by one more for each argument.
+
+    Where the product form would cancel (distances far below the norms), the pairs are computed directly, so small
+    distances are accurate to a relative 1e-4 in float32 and coincident points have distance zero.
+    """
+    return _SquaredDistances.apply(x, z)  # pyrefly: ignore
+
+
+def gaussian(x: Tensor | None, z: Tensor, metric: Tensor, gram: bool) -> tuple[Any, Any]:
+    """Return exp(−‖m∘(x − z)‖²) of the rows of x (if there is one) and z, and of those of z if `gram`."""
+    return _Gaussian.apply(x, z, metric, gram)  # pyrefly: ignore
+
+
+class _SquaredDistances(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, z):
+        origin = z.mean(0)
+        ctx.save_for_backward(x - origin, z - origin)
+        out = empty((len(x), len(z)), x)
+        for _ in _distances(x, z, out, origin):
+            pass
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad):  # pyrefly: ignore
+        x, z = ctx.saved_tensors
+        weights = (part for (part,) in in_parts(chunk_rows(*z.shape), grad))
+        for_x, for_z = ctx.needs_input_grad
+        found = _weighted(x, z, weights, for_x, for_z)
+        return found.from_x.mul_(2) if for_x else None, _to_z(found, z).mul_(-2) if for_z else None
+
+
+class _Gaussian(torch.autograd.Function):
+    """The kernel and the gram, which share what is done with z.
+
+    With P the derivative by the exponents,
+    a = m∘x and b = m∘z, about an origin, the derivative by zⱼ is 2m∘Dⱼ with Dⱼ = Σᵢ Pᵢⱼ(aᵢ − bⱼ), and that by m is
+    2Σⱼ zⱼ∘Dⱼ − 2Σᵢ xᵢ∘Σⱼ Pᵢⱼ(aᵢ − bⱼ). Multiplied out, the last sum takes no product of matrices beyond that of D; it
+    cancels where the kernel is narrow beside the rows, and is not done there.
+    """
+
+    @staticmethod
+    def forward(ctx, x, z, metric, gram):
+        origin = z.mean(0)
+        near = (z - origin).mul_(metric)
+        rows = k = b = None
+        if x is not None:
+            rows, k = torch.sub(x, origin, out=empty(x.shape, x)).mul_(metric), empty((len(x), len(z)), x)
+            for part in _distances(rows, near, k, enough=16.0):  # an error of some eps does exp no harm
+                part.neg_().exp_()
+        if gram:  # of close landmarks it is to stay positive semi-definite
+            b = empty((len(z), len(z)), z)
+            for part in _distances(near, near, b):
+                part.neg_().exp_()
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x, z, metric, origin, rows, near, k, b)
+        return k, b
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, by_k, by_b):  # pyrefly: ignore
+        x, z, metric, origin, rows, near, k, b = ctx.saved_tensors
+        size, (for_x, for_z, for_metric, _) = chunk_rows(*z.shape), ctx.needs_input_grad
+        by_x = by_z = by_metric = None
+        to_z, from_x, any_z = [], 0.0, for_z or for_metric
+        if by_k is not None:
+            weights = (g * part for g, part in in_parts(size, by_k, k))
+            wide = for_metric and all(bool((_squared_norms(a) <= _WIDE).all()) for a in (rows, near))
+            found = _weighted(rows, near, weights, for_x or (for_metric and not wide), any_z, wide)
+            if any_z:
+                to_z.append(_to_z(found, near))
+            if for_x:
+                by_x = found.from_x * (-2 * metric)
+            if for_metric:
+                points = torch.sub(x, origin, out=empty(x.shape, x))
+                if wide:
+                    from_x = found.of_x @ points.mul_(rows) - ((z - origin).T * found.moved).sum(1)
+                else:
+                    from_x = points.mul_(found.from_x).sum(0)
+        if by_b is not None and any_z:
+            weights = ((g + h).mul_(part) for g, h, part in in_parts(size, by_b, by_b.T, b))
+            to_z.append(_to_z(_weighted(near, near, weights, False, True), near))
+        if to_z and for_metric:
+            by_metric = (((z - origin) * sum(to_z)).sum(0) - from_x).mul_(2)
+            by_metric = by_metric if metric.ndim else by_metric.sum()
+        if to_z and for_z:
+            by_z = reduce(torch.add, to_z).mul_(2 * metric)
+        return by_x, by_z, by_metric, None
+
+
+def _distances(
+    x: Tensor, z: Tensor, distances: Tensor, origin: Tensor | None = None, enough: float = 0.0
+) -> Iterator[Tensor]:
+    """Fill in the squared distances, by products of the rows about `origin`; yield a few rows of them at a time.
+
+    They err by the eps of the squares that cancel. Where these are more than `enough`, what is left of them is computed
+    directly if it is little.
+    """
+    about = z if origin is None else z - origin
+    z2, turned = _squared_norms(about)[:, 0], about.T * -2
+    little = enough - z2.amax()
+    size = chunk_rows(*z.shape)
+    for part, (rows, out) in enumerate(in_parts(size, x, distances)):
+        centred = rows if origin is None else rows - origin
+        x2 = _squared_norms(centred)
+        product(centred, turned, z2, out).add_(x2)
+        if bool((x2 <= little).all()):
+            out.clamp_min_(0)
+        else:
+            _cancelled(rows, z, out, x2, z2, part * size if x is z else None)
+        if x is z:
+            out.diagonal(part * size).zero_()
+        yield out
+
+
+def _cancelled(x: Tensor, z: Tensor, distances: Tensor, x2: Tensor, z2: Tensor, diagonal: int | None) -> None:
+    """Put the squared distances right that are so small that they have cancelled; those on the diagonal are known."""
+    rounding = 2**17 * torch.finfo(z.dtype).eps
+    if diagonal is not None:
+        distances.diagonal(diagonal).fill_(math.inf)
+    # Also where squares overflow (∞ > ∞ is false). A row is looked at only if its nearest point may have cancelled.
+    clear = distances.amin(1, keepdim=True) > rounding * (x2 + z2.amax())
+    if bool(clear.all()):
+        return
+    near = (~clear[:, 0]).nonzero()[:, 0]
+    found = ~(distances[near] > rounding * x2[near] + rounding * z2)
+    for i, j in (pairs.unbind(1) for pairs in found.nonzero().split(max(1, 2**22 // x.shape[1]))):
+        i = near[i]
+        distances[i, j] = no_nan((x[i] - z[j]).square_().sum(1))
+
+
+def _squared_norms(a: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(a, dim=1, keepdim=True).square_()  # in one pass, without a copy
+
+
+def no_nan(distances: Tensor) -> Tensor:
+    """Return distances, which may be infinite; they are NaN where the points themselves were."""
+    if bool(distances.isnan().any()):
+        raise FloatingPointError(
+            f"the kernel overflows in {distances.dtype}: rescale the features, lower gamma, or use float64"
+        )
+    return distances
+
+
+class _Sums(NamedTuple):
+    """Sums over pairs of rows x and z with weights P; those that were not asked for are empty."""
+
+    of_x: Tensor  # Σⱼ Pᵢⱼ, n
+    of_z: Tensor  # Σᵢ Pᵢⱼ, J
+    moved: Tensor  # Σᵢ xᵢPᵢⱼ, d×J
+    from_x: Tensor  # Σⱼ Pᵢⱼ(xᵢ − zⱼ), n×d
+
+
+def _weighted(x: Tensor, z: Tensor, weights: Iterable[Tensor], for_x: bool, for_z: bool, of_x: bool = False) -> _Sums:
+    """Return the sums that derivatives by x and z are made of, of weights that come a few rows at a time."""
+    sums_of_x, from_x, sums = [], [], ()
+    for (rows,), p in zip(in_parts(chunk_rows(*z.shape), x), weights, strict=True):
+        if for_x or of_x:
+            sums_of_x.append(p.sum(1))
+        if for_x:
+            from_x.append((rows * sums_of_x[-1][:, None]).sub_(product(p, z)))
+        if for_z:
+            part = p.sum(0), product(rows.T, p)
+            sums = tuple(map(Tensor.add_, sums, part)) if sums else part
+    of_z, moved = sums or (x.new_empty(0), x.new_empty(0))
+    return _Sums(_joined(sums_of_x, x), of_z, moved, _joined(from_x, x))
+
+
+def _joined(parts: list[Tensor], like: Tensor) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts) if parts else like.new_empty(0)
+
+
+def _to_z(sums: _Sums, z: Tensor) -> Tensor:
+    """Return Σᵢ Pᵢⱼ(xᵢ − zⱼ), J×d."""
+    return (z.T * sums.of_z).sub_(sums.moved).neg_().T
