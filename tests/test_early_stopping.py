@@ -32,7 +32,7 @@ def noisy(n_rows):
 
 def learner_of_noise(max_epochs, **params):
     """Return a model that learns noise if it is let; its epochs do not depend on how many there may be."""
-    trainer = Trainer(max_epochs=max_epochs, schedule="plateau", patience=1000, learning_rate=0.02)
+    trainer = Trainer(max_epochs=max_epochs, schedule="plateau", patience=1000, learning_rate=0.04)
     return DiscernelRegressor(20, trainer=trainer, random_state=0, n_iter_no_change=4, **params)
 
 
@@ -72,7 +72,7 @@ def run(scores, seen=None, **options):
             seen.append(trained.landmarks.detach().clone())
         return next(given)
 
-    trainer = Trainer(max_epochs=6, schedule="plateau", patience=100, learning_rate=0.02)
+    trainer = Trainer(max_epochs=6, schedule="plateau", patience=100, learning_rate=0.04)
     records = trainer.epochs(feature_map, DI(), ArraySource(x, Targets.classes(Y)), validation=score, **options)
     return [(record.epoch, record.validation_score) for record in records], feature_map.landmarks.detach()
 

@@ -355,7 +355,7 @@ def test_module_map_is_its_module():
 def test_nystroem_scales_ignore_a_shift_and_follow_the_units():
     z = data(30, 3)
     scale = Nystroem(z, RBF(0.5)).scales()["landmarks"]
-    assert scale == pytest.approx(3 * (z - z.mean(0)).square().mean().sqrt().item())
+    assert scale == pytest.approx(1.5 * (z - z.mean(0)).square().mean().sqrt().item())
     assert Nystroem(z + 1000, RBF(0.5)).scales()["landmarks"] == pytest.approx(scale)
     assert Nystroem(1000 * z, RBF(0.5)).scales()["landmarks"] == pytest.approx(1000 * scale)
     assert Nystroem(z, RBF(0.25)).scales()["kernel.metric"] == pytest.approx(0.5)

@@ -171,11 +171,11 @@ class Nystroem(FeatureMap):
         return product(self.basis(x), self.normalization())
 
     def scales(self) -> dict[str, float]:
-        """Return three standard deviations of the landmarks, or the kernel's width where they do not differ.
+        """Return 1.5 standard deviations of the landmarks, or the kernel's width where they do not differ.
 
         Shifting the data leaves both alone.
         """
-        spread = 3 * self.landmarks.detach().double().std(0, correction=0).square().mean().sqrt().item()
+        spread = 1.5 * self.landmarks.detach().double().std(0, correction=0).square().mean().sqrt().item()
         return super().scales() | {"landmarks": spread or 1 / rms(self.kernel.metric)}
 
 
