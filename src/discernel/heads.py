@@ -20,6 +20,7 @@ from discernel import checks
 from discernel.linalg import product, solve_psd, symmetric_product, threads_for, unchanged
 
 HESSIANS = 2**26  # entries that are kept at a time
+_ROWS = 512
 _SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)  # of a Newton step
 
 Passes = Callable[[], Iterable[tuple[Tensor, Tensor, Tensor | None]]]
@@ -190,10 +191,23 @@ def _at(
         inside = signs * margin > 0
         gradient += _pulled(torch.where(inside, margin, 0.0), phi)
         was = torch.zeros_like(inside) if before is None else signs * (signs - phi @ before.to(phi)) > 0
+        room = torch.empty_like(phi)
         for change, come, gone in zip(changes, (inside & ~was).T, (was & ~inside).T, strict=True):
-            change += symmetric_product(phi[come])
-            change -= symmetric_product(phi[gone])
+            change += _scatter_of(phi, come, room)
+            change -= _scatter_of(phi, gone, room)
     return total(gradient), total(changes) if sums is None else sums + total(changes)
+
+
+def _scatter_of(phi: Tensor, chosen: Tensor, room: Tensor) -> Tensor:
+    """Return Σ φφᵀ of the chosen rows, gathered in `room`, with zeros up to a multiple of some number of rows.
+
+    The products then are of few shapes: for each that it has not seen, oneDNN makes a program, and keeps it.
+    """
+    index = chosen.nonzero()[:, 0]
+    rows = room[: -(-len(index) // _ROWS) * _ROWS]
+    torch.index_select(phi, 0, index, out=rows[: len(index)])
+    rows[len(index) :] = 0
+    return symmetric_product(rows)
 
 
 def _along(rows: Iterable[tuple[Tensor, Tensor]], w: Tensor, step: Tensor, C: float, total) -> tuple[Tensor, float]:

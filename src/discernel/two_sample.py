@@ -107,7 +107,9 @@ def two_sample_test(
         return _test(feature_map, x, y, rho, n_permutations, generator)
     (x_learn, x), (y_learn, y) = (_parts(rows, 2, generator) for rows in (x, y))
     feature_map = _start(torch.cat([x_learn, y_learn]), kernel, n_components, True, generator)
-    trainer = Trainer(max_epochs=100, learning_rate=0.2) if trainer is None else checks.instance("trainer", trainer, Trainer)
+    trainer = (
+        Trainer(max_epochs=100, learning_rate=0.2) if trainer is None else checks.instance("trainer", trainer, Trainer)
+    )
     _learn(feature_map, x_learn, y_learn, rho, trainer, seed, generator)
     return _test(feature_map, x, y, rho, n_permutations, generator)
 

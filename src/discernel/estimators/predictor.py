@@ -137,7 +137,8 @@ class Predictor(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         kept = n_rows * n_components * rows.X.dtype.itemsize
         if isinstance(self.head, str):
             kept = kept if self.head != "ridge" and kept <= CACHE_BYTES else 0
-            kept += 3 * 8 * CHUNK + 8 * min(HESSIANS, (n_targets if self.head == "svm" else 4) * n_components**2)
+            matrices = min(HESSIANS, n_targets * n_components**2) if self.head == "svm" else n_components**2
+            kept += 3 * 8 * CHUNK + 4 * 8 * matrices  # of the SVM: what has changed, the sums before and after, a copy
         return kept + WORKSPACE
 
     def _training_rows(self, X, y, sample_weight) -> Rows:
