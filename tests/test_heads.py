@@ -11,8 +11,18 @@ from sklearn.multioutput import MultiOutputClassifier
 from sklearn.svm import LinearSVC
 from torch.nn import functional as F
 
-from discernel import ArraySource, DiscernelClassifier, DiscernelRegressor, Moments, Targets, Trainer, moments_over
+from discernel import (
+    ArraySource,
+    DiscernelClassifier,
+    DiscernelRegressor,
+    Moments,
+    Targets,
+    Trainer,
+    heads,
+    moments_over,
+)
 from discernel.heads import LOSSES, LinearModel, fit_linear, sum_of_variances, temperature
+from discernel.linalg import symmetric_product
 
 X, Y = make_classification(300, 8, n_informative=5, n_classes=3, class_sep=0.7, random_state=0)
 FEATURES, TARGETS = torch.from_numpy(X), Targets.classes(Y).to(torch.from_numpy(X))[:]
@@ -47,6 +57,22 @@ def test_svm_is_linear_svc(C, weight):
     expected = objective(theirs, "svm", C, weight=weight)
     torch.testing.assert_close(objective(ours, "svm", C, weight=weight), expected, rtol=1e-5, atol=0)
     assert (ours.scores(FEATURES).argmax(1) == theirs.scores(FEATURES).argmax(1)).double().mean() > 0.99
+
+
+def test_the_products_of_an_svm_are_of_few_shapes(monkeypatch):
+    """Of as many shapes as there are steps and classes, oneDNN would keep a program each."""
+    expected, shapes = fit_linear(passes(size=300), "svm"), set()
+
+    def product(rows):
+        shapes.add(len(rows))
+        return symmetric_product(rows)
+
+    monkeypatch.setattr(heads, "symmetric_product", product)
+    monkeypatch.setattr(heads, "_ROWS", 64)
+    found = fit_linear(passes(size=300), "svm")
+    assert len(shapes) > 2
+    assert shapes <= {0, 64, 128, 192, 256, 300}
+    torch.testing.assert_close(found.weights, expected.weights)
 
 
 @pytest.mark.parametrize("C", [0.01, 1.0, 100.0])
