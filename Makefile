@@ -41,7 +41,7 @@ reproduce-quick: $(READY)
 # The quick benchmarks: a step beside its arithmetic, and the default schedule beside the paper's.
 bench: $(READY)
 	$(PY) benchmarks/step.py
-	$(PY) benchmarks/time_to_quality.py --data digits --components 50 --out benchmarks/results/time_to_quality_digits.json
+	$(PY) benchmarks/time_to_quality.py --data digits --components 50 --out build/time_to_quality_digits.json
 
 # Kill fits at random moments, resume them, and compare with undisturbed ones to the bit.
 KILLS ?= 200
