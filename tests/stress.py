@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -170,7 +171,8 @@ class Stress:
             return True
         if fault == "full disk":
             size = path.stat().st_size if path.exists() else 1000
-            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (self.random.randrange(size),) * 2)
+            with suppress(ProcessLookupError):  # it may just have come to its end
+                resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (self.random.randrange(size),) * 2)
         else:
             process._popen._send_signal(SIGNALS[fault])
         process.join()
