@@ -20,7 +20,7 @@ from discernel import checks
 from discernel.linalg import product, solve_psd, symmetric_product, threads_for, unchanged
 
 HESSIANS = 2**26  # entries that are kept at a time
-_ROWS = 512
+_ROWS = 512  # of which the rows of a product are a multiple
 _SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)  # of a Newton step
 
 Passes = Callable[[], Iterable[tuple[Tensor, Tensor, Tensor | None]]]
@@ -199,7 +199,7 @@ def _at(
 
 
 def _scatter_of(phi: Tensor, chosen: Tensor, room: Tensor) -> Tensor:
-    """Return Σ φφᵀ of the chosen rows, gathered in `room`, with zeros up to a multiple of some number of rows.
+    """Return Σ φφᵀ of the chosen rows, gathered in `room`, with zeros up to a multiple of 512 rows.
 
     The products then are of few shapes: for each that it has not seen, oneDNN makes a program, and keeps it.
     """

@@ -49,8 +49,8 @@ class Trainer:
         See `learning_rate`.
     nesterov : bool
         Give Adam g + 0.9(g − g') in place of the gradient g, with g' that of the step before: Nesterov's momentum, as
-        in Adan (Xie et al. 2022). It bears larger steps, and is in 600 where Adam is in 900; the second moment, by
-        which Adam divides, is about twice as large.
+        in Adan (Xie et al. 2022). It bears larger steps, and is in 600 about where Adam is in 900; what Adam divides
+        by is about twice as large where gradients are mostly noise.
     schedule : {"cosine", "plateau"}
         "cosine" warms up over the first `warmup` of all steps and falls to zero in half a cosine. "plateau" multiplies
         by 0.1 when the epoch mean has saturated, and stops when it fails to improve after a decay.
