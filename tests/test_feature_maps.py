@@ -20,7 +20,7 @@ from discernel import (
     discriminant_information,
     distances,
     feature_maps,
-    moments,
+    linalg,
 )
 from discernel.feature_maps import rms
 
@@ -453,6 +453,6 @@ def test_rows_worked_on_a_few_at_a_time_are_as_all_at_once(kind, kernel, monkeyp
         return basis, value, *torch.autograd.grad(value, [x, *made.parameters()])
 
     whole = found()
-    for module in (feature_maps, distances, moments):
+    for module in (feature_maps, distances, linalg):
         monkeypatch.setattr(module, "chunk_rows", lambda *_: 7)
     torch.testing.assert_close(found(), whole)

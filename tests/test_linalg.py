@@ -20,6 +20,7 @@ from discernel.linalg import (
     solve_psd,
     symmetric_product,
     threads_for,
+    trigonometric,
     unwhitened,
     whitened,
 )
@@ -437,11 +438,32 @@ def test_there_is_no_single_precision_solver_of_a_singular_matrix(a):
     assert single_solver(a.float()) is None
 
 
-@pytest.mark.parametrize("rows", [1, CHUNK, 2 * CHUNK + 3])
-def test_a_double_product_has_the_digits_of_float64(rows):
-    a, b = random(rows, 5, dtype=torch.float32), random(5, 2)
-    assert torch.equal(double_product(a, b), torch.cat([part.double() @ b for part in a.split(CHUNK)]))
-    torch.testing.assert_close(double_product(a, b), a.double() @ b)
+@pytest.fixture(params=[1, 2, 3])
+def threads(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("by_columns", [False, True])
+@pytest.mark.parametrize("rows", [1, 7, 23])
+def test_a_double_product_has_the_digits_of_float64(rows, by_columns, threads, monkeypatch):
+    monkeypatch.setattr("discernel.linalg.chunk_rows", lambda *_: 7)
+    a, b = random(rows, 19, dtype=torch.float32), random(19, 2)
+    a = a.T.contiguous().T if by_columns else a
+    torch.testing.assert_close(double_product(a, b), a.double() @ b, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ["cos", "sin"])
+def test_a_cosine_is_that_of_float64_to_rounding(name, dtype, threads):
+    a = 1e5 * random(30, 40, dtype=dtype)
+    expected, eps = getattr(torch, name)(a.double()), torch.finfo(dtype).eps
+    out = torch.empty_like(a)
+    torch.testing.assert_close(trigonometric(name, a, out).double(), expected, rtol=0, atol=2 * eps)
+    assert trigonometric(name, a, a) is a  # also in its place
+    assert torch.equal(a, out)
 
 
 # How much at a time

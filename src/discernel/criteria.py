@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from discernel import checks
-from discernel.linalg import double_product, empty, unchanged, unwhitened
+from discernel.linalg import double_product, outer_product, unchanged, unwhitened
 from discernel.moments import Fit, Moments, Ridge, Total, ridge_fit
 
 
@@ -70,7 +70,7 @@ def discriminant_information(
 
 
 def _at_optimum(basis, targets, rho, gram, sample_weight, fit: Fit, ranks: int = 1) -> Tensor:
-    value = (fit.rows.targets * fit.fits).sum()  # ⟨Ȳ, ḠW⟩ = ⟨W, ḠᵀY⟩
+    value = torch.vdot(fit.rows.targets.T.flatten(), fit.fits.T.flatten())  # ⟨Ȳ, ḠW⟩ = ⟨W, ḠᵀY⟩
     at = fit.weights, fit.residual, rho / ranks, fit.rows[1:]  # not the basis, a copy that is not to be kept
     return _Envelope.apply(basis, targets, gram, sample_weight, value, *at)  # pyrefly: ignore
 
@@ -93,13 +93,13 @@ class _Envelope(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             weighted = residual if root is None else root * residual
             turned = (2 * scale * weights.T).to(basis.dtype)
-            by_basis = torch.mm(weighted.to(basis.dtype), turned, out=empty(basis.shape, basis))
+            by_basis = outer_product(weighted.to(basis.dtype), turned)
         if ctx.needs_input_grad[1]:
             fit = ctx.about[0] - residual
             by_targets = (2 * scale * (fit if root is None else root * fit)).to(targets.dtype)
         if ctx.needs_input_grad[2]:
             scaled = (-ctx.rho * scale * weights).to(gram.dtype)
-            by_gram = torch.mm(scaled, weights.T.to(gram.dtype), out=empty(gram.shape, gram))
+            by_gram = outer_product(scaled, weights.T.to(gram.dtype))
         if ctx.needs_input_grad[3]:  # ‖ȳᵢ‖² − ‖rᵢ‖²: a row counts for what it has explained
             _, basis_mean, target_mean, _ = ctx.about
             y, fit = targets.double() - target_mean, (basis.double() - basis_mean) @ weights

@@ -16,7 +16,15 @@ from torch import Tensor, nn
 from discernel import checks
 from discernel.hadamard import hadamard, power_of_two
 from discernel.kernels import Kernel, StationaryKernel
-from discernel.linalg import chunk_rows, empty, in_parts, inverse_sqrt, product, randomized_inverse_sqrt
+from discernel.linalg import (
+    chunk_rows,
+    empty,
+    in_parts,
+    inverse_sqrt,
+    product,
+    randomized_inverse_sqrt,
+    trigonometric,
+)
 
 
 class FeatureMap(nn.Module):
@@ -231,7 +239,8 @@ class RandomFourier(FeatureMap):
         """Return φ(x), n×J."""
         checks.samples("x", x, "the frequencies", self.frequencies, axis=0)
         if not torch.is_grad_enabled():  # the angles need not be kept
-            return product(x, self.frequencies, self.phases).cos_().mul_(math.sqrt(2 / len(self.phases)))
+            angles = product(x, self.frequencies, self.phases)
+            return trigonometric("cos", angles, angles).mul_(math.sqrt(2 / len(self.phases)))
         return _Cosine.apply(x, self.frequencies, self.phases)  # pyrefly: ignore
 
     def scales(self) -> dict[str, float]:
@@ -365,21 +374,24 @@ class _Cosine(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, frequencies, phases):
-        angles = product(x, frequencies, phases, empty((len(x), len(phases)), x))
-        ctx.save_for_backward(x, frequencies, angles)
+        shape = len(x), len(phases)
+        out, sines = empty(shape, x), empty(shape, x)
+        ctx.save_for_backward(x, frequencies, sines)
         ctx.scale = math.sqrt(2 / len(phases))
-        out = empty(angles.shape, angles)
-        for part, angle in in_parts(chunk_rows(len(phases)), out, angles):
-            torch.cos(angle, out=part).mul_(ctx.scale)
+        for rows, part, sine in in_parts(chunk_rows(*frequencies.shape[::-1]), x, out, sines):
+            angles = product(rows, frequencies, phases)
+            trigonometric("cos", angles, part).mul_(ctx.scale)
+            trigonometric("sin", angles, sine)
         return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad):  # pyrefly: ignore
-        x, frequencies, angles = ctx.saved_tensors
-        by_x, sums = [], ()
-        for rows, angle, slope in in_parts(chunk_rows(*frequencies.shape[::-1]), x, angles, grad):
-            by_angle = angle.sin().mul_(slope)
+        x, frequencies, sines = ctx.saved_tensors
+        by_x, sums, size = [], (), chunk_rows(*frequencies.shape[::-1])
+        by_angles = empty((min(size, len(x)), sines.shape[1]), x)
+        for rows, sine, slope in in_parts(size, x, sines, grad):
+            by_angle = torch.mul(sine, slope, out=by_angles[: len(rows)])
             part = product(rows.T, by_angle), by_angle.sum(0)
             sums = tuple(map(Tensor.add_, sums, part)) if sums else part
             if ctx.needs_input_grad[0]:

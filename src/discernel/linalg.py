@@ -12,8 +12,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
-from typing import NamedTuple
+from functools import cache, reduce
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -30,9 +30,11 @@ _OVERSAMPLED, _POWER = 10, 2  # columns beyond the rank, and power iterations, o
 _ONE_THREAD = 1e8  # multiplications
 _FEW = 2**22  # multiplications of which no library is much quicker than another
 _SYRK = {dtype: blas.get_blas_funcs("syrk", dtype=str(dtype)[6:]) for dtype in (torch.float32, torch.float64)}
+_POSV = lapack.get_lapack_funcs("posv", dtype="float64")
 _SYGST = lapack.get_lapack_funcs("sygst", dtype="float64")
 _LARGE = 2**20  # bytes of a matrix whose memory is kept
 _ALIGNED = 64  # bytes
+_SEEN = 2**25 - 2**16  # bytes, just below 32 MiB
 
 logger = logging.getLogger(__name__)
 _thread = threading.local()
@@ -72,12 +74,19 @@ def kept(memory: Memory) -> Iterator[None]:
 
     Large blocks that are freed go back to the system: to be given new ones takes longer than to fill them.
     """
+    _have_freed_blocks_kept()
     before = getattr(_thread, "memory", None)
     _thread.memory = memory
     try:
         yield
     finally:
         _thread.memory = before
+
+
+@cache
+def _have_freed_blocks_kept() -> None:
+    """Have glibc keep what the libraries free: as much as twice the largest block it has seen freed, up to 32 MiB."""
+    torch.empty(_SEEN, dtype=torch.uint8)
 
 
 def empty(shape: Sequence[int], like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
@@ -143,6 +152,14 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None = None, out: Tensor | None
     return found if out is None else out.copy_(found)
 
 
+def outer_product(a: Tensor, b: Tensor) -> Tensor:
+    """Return ab of a tall and a wide matrix, as `empty` does."""
+    shape = len(a), b.shape[1]
+    if math.prod(shape) * a.dtype.itemsize < _LARGE:
+        return product(a, b)
+    return torch.mm(a, b, out=empty(shape, a))
+
+
 def _recorded(*tensors: Tensor) -> bool:
     """Return whether what is done is to be differentiated, compiled or exported."""
     traced = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
@@ -158,6 +175,14 @@ def _wide(a: Tensor) -> bool:
 def _has_wide_products() -> bool:
     ready = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     return ready and torch.backends.cpu.get_cpu_capability().startswith("AVX512")
+
+
+def trigonometric(name: Literal["cos", "sin"], a: Tensor, out: Tensor) -> Tensor:
+    """Return cos(a) or sin(a) in `out`, which may be `a`; of float32 by numpy, three times as quick on a thread."""
+    if a.dtype == torch.float32 and a.device.type == "cpu" and torch.get_num_threads() < 3 and not _recorded(a):
+        getattr(np, name)(a.numpy(), out=out.numpy())
+        return out
+    return getattr(torch, name)(a, out=out)
 
 
 def symmetric_product(a: Tensor, lower: bool = False) -> Tensor:
@@ -221,11 +246,15 @@ def _single(a: Tensor) -> bool:
 @contextmanager
 def _one_thread() -> Iterator[None]:
     """Have scipy's BLAS, which has threads of its own, use one."""
-    if all(library.num_threads == 1 for library in _libraries().lib_controllers):
+    if getattr(_thread, "alone", False):  # it does already
         yield
         return
     with _libraries().limit(limits=1):
-        yield
+        _thread.alone = True
+        try:
+            yield
+        finally:
+            _thread.alone = False
 
 
 @cache
@@ -259,15 +288,25 @@ def solve_psd(a: Tensor, b: Tensor) -> Solution:
     tensor([0.2500, 0.2500], dtype=torch.float64)
     """
     a, b = a.double(), b.double()
-    factor, failed = torch.linalg.cholesky_ex(a)
-    if not failed and bool(factor.diagonal().amin().square() > cutoff(a, a.diagonal().sum())):
-        return Solution(torch.cholesky_solve(b, factor), "cholesky", len(a))
+    x, pivot = _by_cholesky(a, b)
+    if pivot * pivot > cutoff(a, a.diagonal().sum()):
+        return Solution(x, "cholesky", len(a))
     a = finite(a.tril(), "the moments", "rescale the features, or lower the learning rate")
     values, vectors = torch.linalg.eigh(a)
     keep = values > cutoff(a, values[-1])
     values, vectors = values[keep], vectors[:, keep]
     logger.debug("singular system: kept %d of %d eigenvalues", len(values), len(a))
     return Solution(vectors @ ((vectors.T @ b) / values[:, None]), "eigh", len(values))
+
+
+def _by_cholesky(a: Tensor, b: Tensor) -> tuple[Tensor, float]:
+    """Return a⁻¹b and the least diagonal entry of the factor of `a`, NaN if there is none."""
+    if _single(a) and not _recorded(a, b):
+        with _one_thread():
+            factor, x, failed = _POSV(a.numpy().T, b.numpy(), lower=0)
+        return torch.from_numpy(x), math.nan if failed else factor.diagonal().min().item()
+    factor, failed = torch.linalg.cholesky_ex(a)
+    return torch.cholesky_solve(b, factor), math.nan if failed else factor.diagonal().amin().item()
 
 
 def single_solver(a: Tensor) -> Callable[[Tensor], Tensor] | None:
@@ -278,7 +317,8 @@ def single_solver(a: Tensor) -> Callable[[Tensor], Tensor] | None:
     """
     scale = a.diagonal().clamp_min(torch.finfo(a.dtype).tiny).rsqrt()
     a.mul_(scale).mul_(scale[:, None]).diagonal().add_(_SHIFT)
-    factor, failed = torch.linalg.cholesky_ex(a)
+    info = torch.empty((), dtype=torch.int32, device=a.device)
+    factor, failed = torch.linalg.cholesky_ex(a, out=(empty(a.shape, a).T, info))
     if failed or not bool(factor.diagonal().amin().square() > 10 * _SHIFT):
         return None
 
@@ -290,8 +330,29 @@ def single_solver(a: Tensor) -> Callable[[Tensor], Tensor] | None:
 
 
 def double_product(a: Tensor, b: Tensor) -> Tensor:
-    """Return the product of a float32 and a thin float64 matrix in float64, without a float64 copy of the former."""
-    return torch.cat([rows.double() @ b for (rows,) in in_parts(chunk_rows(a.shape[1]), a)])
+    """Return the product of `a` and a thin float64 matrix, column after column, with no float64 copy of all of `a`."""
+    by_columns = a.stride(0) < a.stride(1)  # it is laid out column after column
+    lines = a.T if by_columns else a
+    size = chunk_rows(lines.shape[1])
+    double = empty((min(size, len(lines)), lines.shape[1]), a, torch.float64)
+    if by_columns:
+        parts = in_parts(size, lines, b)
+        return reduce(Tensor.add_, (_thin(y.T, _copied(part, double)) for part, y in parts)).T
+    parts = [_thin(b.T, _copied(part, double).T) for (part,) in in_parts(size, lines)]
+    return (parts[0] if len(parts) == 1 else torch.cat(parts, 1)).T
+
+
+def _thin(a: Tensor, b: Tensor) -> Tensor:
+    """Return the product of float64 matrices; on one thread by numpy's BLAS, which may be the quicker one."""
+    if not _single(a) or _recorded(a, b):
+        return torch.mm(a, b)
+    with _one_thread():
+        return torch.from_numpy(a.numpy() @ b.numpy())
+
+
+def _copied(a: Tensor, out: Tensor) -> Tensor:
+    """Return `a` in the precision of `out`, whose first rows it may be written to."""
+    return a if a.dtype == out.dtype else out[: len(a)].copy_(a)
 
 
 def inverse_sqrt(a: Tensor, rank: int | None = None) -> Tensor:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import NamedTuple, Self
 
 import torch
@@ -10,12 +9,10 @@ from torch import Tensor
 
 from discernel.linalg import (
     Solution,
-    chunk_rows,
     columns_like,
     double_product,
     empty,
     finite,
-    in_parts,
     minus,
     product,
     safe_cholesky,
@@ -273,18 +270,12 @@ def ridge_fit(
             return Fit(*found, rows, True)
     rows = centred(basis, targets, sample_weight, total=total)
     weights = ridge_weights(rows, rho, gram, total).x
-    return Fit(weights, _fits(rows.basis, weights), rows, False)
+    return Fit(weights, double_product(rows.basis, weights), rows, False)
 
 
 def _cross(rows: Centred) -> Tensor:
     """Return ḠᵀȲ in float64."""
-    parts = in_parts(chunk_rows(rows.basis.shape[1]), rows.basis, rows.targets)
-    return reduce(Tensor.add_, (y.T @ g.double() for g, y in parts)).T
-
-
-def _fits(g: Tensor, weights: Tensor) -> Tensor:
-    """Return GW, column after column too."""
-    return torch.mm(weights.T, g.T).T
+    return double_product(rows.basis.T, rows.targets)
 
 
 def _refined(rows: Centred, rho: float, gram: Tensor | None, total: Total) -> tuple[Tensor, Tensor] | None:
@@ -297,18 +288,14 @@ def _refined(rows: Centred, rho: float, gram: Tensor | None, total: Total) -> tu
     weights = solve(cross)
     value = before = (weights * cross).sum().item()
     for _ in range(REFINE_STEPS):
-        fits, slope = [], torch.zeros_like(weights.T)
-        for g, y in in_parts(chunk_rows(rows.basis.shape[1]), rows.basis, rows.targets):
-            g = g.double()
-            fits.append(_fits(g, weights))
-            slope.addmm_((y - fits[-1]).T, g)
+        fits = double_product(rows.basis, weights)
         penalised = weights if penalty is None else double_product(penalty, weights)
-        residual = total(slope).T - rho * penalised
+        residual = total(double_product(rows.basis.T, rows.targets - fits)) - rho * penalised
         step = solve(residual)
         weights = weights + step
         error = (step * residual).sum().item()  # of the value, before this step, which lowers it as the last one did
         if error * error <= REFINED * before * value:
-            return weights, torch.cat(fits) + product(rows.basis, step.float())
+            return weights, fits + product(rows.basis, step.float())
         if not error <= 0.1 * before:
             return None
         before = error
