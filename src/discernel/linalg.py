@@ -179,7 +179,7 @@ def _has_wide_products() -> bool:
 
 def trigonometric(name: Literal["cos", "sin"], a: Tensor, out: Tensor) -> Tensor:
     """Return cos(a) or sin(a) in `out`, which may be `a`; of float32 by numpy, three times as quick on a thread."""
-    if a.dtype == torch.float32 and a.device.type == "cpu" and torch.get_num_threads() < 3 and not _recorded(a):
+    if a.dtype == torch.float32 and _single(a) and not _recorded(a):
         getattr(np, name)(a.numpy(), out=out.numpy())
         return out
     return getattr(torch, name)(a, out=out)
@@ -246,15 +246,11 @@ def _single(a: Tensor) -> bool:
 @contextmanager
 def _one_thread() -> Iterator[None]:
     """Have scipy's BLAS, which has threads of its own, use one."""
-    if getattr(_thread, "alone", False):  # it does already
+    if all(library.num_threads == 1 for library in _libraries().lib_controllers):
         yield
         return
     with _libraries().limit(limits=1):
-        _thread.alone = True
-        try:
-            yield
-        finally:
-            _thread.alone = False
+        yield
 
 
 @cache
