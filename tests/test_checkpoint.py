@@ -65,14 +65,14 @@ def test_a_run_cut_off_within_an_epoch_is_resumed_to_the_bit(tmp_path, monkeypat
     monkeypatch.setattr("discernel.run.SAVE_SECONDS", 0)
     feature_map, left = nystroem(), [steps]
 
-    def with_gram(x):
+    def with_pull_back(x):
         left[0] -= 1
         if left[0] < 0:
             raise PowerCut
-        return Nystroem.with_gram(feature_map, x)
+        return Nystroem.with_pull_back(feature_map, x)
 
     with monkeypatch.context() as patch:
-        patch.setattr(feature_map, "with_gram", with_gram)
+        patch.setattr(feature_map, "with_pull_back", with_pull_back)
         with pytest.raises(PowerCut):
             list(start(feature_map, criterion(), tmp_path / "run", schedule=schedule))
     feature_map = nystroem()

@@ -122,13 +122,13 @@ def nystroem():
 def test_a_run_that_is_told_to_stop_saves_the_step_it_is_in(tmp_path, number, step, monkeypatch):
     stopped, path, left = nystroem(), tmp_path / "run", [step]
 
-    def with_gram(x):
+    def with_pull_back(x):
         left[0] -= 1
         if left[0] == 0:
             os.kill(os.getpid(), number)
-        return Nystroem.with_gram(stopped, x)
+        return Nystroem.with_pull_back(stopped, x)
 
-    monkeypatch.setattr(stopped, "with_gram", with_gram)
+    monkeypatch.setattr(stopped, "with_pull_back", with_pull_back)
     with pytest.raises(Told):
         list(start(path, stopped))
     progress = files.read(path, "checkpoint")[1]["progress"]
@@ -146,12 +146,12 @@ def test_a_run_that_is_told_to_stop_saves_the_step_it_is_in(tmp_path, number, st
 def test_a_run_without_a_checkpoint_stops_at_once(monkeypatch):
     feature_map, seen = nystroem(), []
 
-    def with_gram(x):
+    def with_pull_back(x):
         seen.append(len(seen))
         signal.raise_signal(signal.SIGINT)
-        return Nystroem.with_gram(feature_map, x)
+        return Nystroem.with_pull_back(feature_map, x)
 
-    monkeypatch.setattr(feature_map, "with_gram", with_gram)
+    monkeypatch.setattr(feature_map, "with_pull_back", with_pull_back)
     with pytest.raises(Told):
         list(start(None, feature_map))
     assert seen == [0]

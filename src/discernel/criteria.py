@@ -7,13 +7,14 @@ for the identity). It knows nothing else of the map.
 import copy
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from discernel import checks
+from discernel.closed_form import ClosedForm
 from discernel.linalg import double_product, outer_product, unchanged, unwhitened
 from discernel.moments import Fit, Moments, Ridge, Total, ridge_fit
 
@@ -69,13 +70,13 @@ def discriminant_information(
     return _at_optimum(basis, targets, rho, gram, sample_weight, ridge_fit(basis, targets, rho, gram, sample_weight))
 
 
-def _at_optimum(basis, targets, rho, gram, sample_weight, fit: Fit, ranks: int = 1) -> Tensor:
+def _at_optimum(basis, targets, rho, gram, sample_weight, fit: Fit, ranks: int = 1, graph: bool = True) -> Any:
     value = torch.vdot(fit.rows.targets.T.flatten(), fit.fits.T.flatten())  # ⟨Ȳ, ḠW⟩ = ⟨W, ḠᵀY⟩
     at = fit.weights, fit.residual, rho / ranks, fit.rows[1:]  # not the basis, a copy that is not to be kept
-    return _Envelope.apply(basis, targets, gram, sample_weight, value, *at)  # pyrefly: ignore
+    return (_Envelope.apply if graph else _Envelope.with_pull_back)(basis, targets, gram, sample_weight, value, *at)
 
 
-class _Envelope(torch.autograd.Function):
+class _Envelope(ClosedForm):
     """A value at weights W, with the derivatives that it has where W is the best, or held fixed: 2RWᵀ and −ρWWᵀ."""
 
     @staticmethod
@@ -138,6 +139,14 @@ class Criterion(nn.Module):
     ) -> Tensor:
         """Return the value of the criterion on a mini-batch."""
 
+    def backward(
+        self, basis: Tensor, targets: Tensor, gram: Tensor | None = None, sample_weight: Tensor | None = None
+    ) -> Tensor:
+        """Return the value, having added its gradients to the `grad` of the arguments and of its own parameters."""
+        value = self(basis, targets, gram, sample_weight)
+        value.backward()
+        return value.detach()
+
     def _mean(self, losses: Tensor, sample_weight: Tensor | None) -> Tensor:
         """Return this process's share of the weighted mean over the batch."""
         weight = torch.ones_like(losses) if sample_weight is None else sample_weight.to(losses)
@@ -188,11 +197,22 @@ class DI(Criterion):
 
     def forward(self, basis, targets, gram=None, sample_weight=None):
         """Return DI, the sum over the rows of the batch as in the paper."""
+        return self._at_optimum(basis, targets, gram, sample_weight)
+
+    def backward(self, basis, targets, gram=None, sample_weight=None):
+        """Return DI, with its gradients in closed form."""
+        if type(self) is not DI or self._forward_hooks or self._forward_pre_hooks:
+            return super().backward(basis, targets, gram, sample_weight)
+        value, pull_back = self._at_optimum(basis, targets, gram, sample_weight, graph=False)
+        pull_back(torch.ones_like(value))
+        return value
+
+    def _at_optimum(self, basis, targets, gram, sample_weight, graph=True):
         refine = bool(self.refine)
         fit = ridge_fit(basis, targets, self.rho, gram, sample_weight, refine, self.total)
         if fit.refined != refine:
             self.refine.fill_(fit.refined)
-        return _at_optimum(basis, targets, self.rho, gram, sample_weight, fit, self.ranks)
+        return _at_optimum(basis, targets, self.rho, gram, sample_weight, fit, self.ranks, graph)
 
     def of_parts(self, parts, weight, moments, gram):
         """Solve for the weights of the batch, at which a part has its share of the value and of the gradient."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from discernel.closed_form import ClosedForm
 from discernel.linalg import chunk_rows, empty, in_parts, product
 
 _LOG2E = math.log2(math.e)
@@ -27,12 +28,18 @@ def squared_distances(x: Tensor, z: Tensor) -> Tensor:
     return _SquaredDistances.apply(x, z)  # pyrefly: ignore
 
 
-def gaussian(x: Tensor | None, z: Tensor, metric: Tensor, gram: bool) -> tuple[Any, Any]:
-    """Return exp(−‖m∘(x − z)‖²) of the rows of x (if there is one) and z, and of those of z if `gram`."""
-    return _Gaussian.apply(x, z, metric, gram)  # pyrefly: ignore
+def gaussian(x: Tensor, z: Tensor, metric: Tensor) -> Tensor:
+    """Return exp(−‖m∘(x − z)‖²) of the rows of x and z."""
+    same = x is z
+    return _Gaussian.apply(None if same else x, z, metric, same)[same]  # pyrefly: ignore
 
 
-class _SquaredDistances(torch.autograd.Function):
+def gaussian_with_pull_back(x: Tensor, z: Tensor, metric: Tensor) -> tuple[Any, ...]:
+    """Return those of x and z, and those of z, as leaves, and their `PullBack`."""
+    return _Gaussian.with_pull_back(x, z, metric, True)
+
+
+class _SquaredDistances(ClosedForm):
     @staticmethod
     def forward(ctx, x, z):
         origin, out = z.mean(0), empty((len(x), len(z)), x)
@@ -51,8 +58,8 @@ class _SquaredDistances(torch.autograd.Function):
         return found.from_x.mul_(2) if for_x else None, _to_z(found, z).mul_(-2) if for_z else None
 
 
-class _Gaussian(torch.autograd.Function):
-    """The kernel and the gram, which share what is done with z.
+class _Gaussian(ClosedForm):
+    """The kernel, if there are rows x, and the gram, if it is wanted, which share what is done with z.
 
     With P the derivative by the exponents,
     a = m∘x and b = m∘z, about an origin, the derivative by zⱼ is 2m∘Dⱼ with Dⱼ = Σᵢ Pᵢⱼ(aᵢ − bⱼ), and that by m is

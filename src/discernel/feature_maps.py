@@ -9,11 +9,13 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from discernel import checks
+from discernel.closed_form import ClosedForm, by_graph
 from discernel.hadamard import hadamard, power_of_two
 from discernel.kernels import Kernel, StationaryKernel
 from discernel.linalg import (
@@ -42,9 +44,11 @@ class FeatureMap(nn.Module):
         """Return B, the penalty matrix of the basis; None for the identity."""
         return None
 
-    def with_gram(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return both for a step of training: at once where they have something in common."""
-        return self.basis(x), self.gram()
+    def with_pull_back(self, x: Tensor) -> tuple[Any, ...]:
+        """Return basis and gram as leaves, and their `PullBack`, for a step of training: at once and without a graph,
+        if the map can do it.
+        """
+        return by_graph(self.basis(x), self.gram())
 
     def scales(self) -> dict[str, float]:
         """Return the natural size of each parameter by name, in which relative learning rates are measured."""
@@ -148,11 +152,11 @@ class Nystroem(FeatureMap):
         """Return B = k(X_r, X_r); of m experts the blocks m·k(X_e, X_e)."""
         return _diagonal(self._grams())
 
-    def with_gram(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return k(x, X_r) and B, which a kernel may compute at once; a subclass may have others."""
+    def with_pull_back(self, x: Tensor) -> tuple[Any, ...]:
+        """Return k(x, X_r) and B, which a kernel may compute at once, and their `PullBack`."""
         if self.experts > 1 or type(self) is not Nystroem:
-            return super().with_gram(x)
-        return self.kernel.with_gram(x, self.landmarks)
+            return super().with_pull_back(x)
+        return self.kernel.with_pull_back(x, self.landmarks)
 
     def _grams(self) -> list[Tensor]:
         if self.experts == 1:
@@ -242,6 +246,14 @@ class RandomFourier(FeatureMap):
             angles = product(x, self.frequencies, self.phases)
             return trigonometric("cos", angles, angles).mul_(math.sqrt(2 / len(self.phases)))
         return _Cosine.apply(x, self.frequencies, self.phases)  # pyrefly: ignore
+
+    def with_pull_back(self, x: Tensor) -> tuple[Any, ...]:
+        """Return φ(x) as a leaf, no gram, and their `PullBack`."""
+        if type(self) is not RandomFourier:
+            return super().with_pull_back(x)
+        checks.samples("x", x, "the frequencies", self.frequencies, axis=0)
+        basis, pull_back = _Cosine.with_pull_back(x, self.frequencies, self.phases)
+        return basis, None, lambda by_basis, _: pull_back(by_basis)
 
     def scales(self) -> dict[str, float]:
         """Return the size of the frequencies, and one radian for the phases."""
@@ -369,7 +381,7 @@ def _phases(n_components: int, generator: torch.Generator | None, like: Tensor) 
     return torch.rand(n_components, generator=generator, dtype=like.dtype).to(like.device) * (2 * math.pi)
 
 
-class _Cosine(torch.autograd.Function):
+class _Cosine(ClosedForm):
     """√(2/J) cos(xW + b), a few rows at a time, so that all but the products happens in the cache."""
 
     @staticmethod

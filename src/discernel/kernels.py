@@ -7,13 +7,14 @@ the same for all radial kernels: γ = 1/(2ℓ²) of a length scale ℓ, so that 
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from discernel import checks
-from discernel.distances import gaussian, no_nan, squared_distances
+from discernel.closed_form import by_graph
+from discernel.distances import gaussian, gaussian_with_pull_back, no_nan, squared_distances
 
 
 class Kernel(nn.Module):
@@ -44,9 +45,9 @@ class Kernel(nn.Module):
         scaled = (z - origin) * metric
         return self.formula(scaled if x is z else (x - origin).mul_(metric), scaled)
 
-    def with_gram(self, x: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Return k(x, z) and k(z, z)."""
-        return self(x, z), self(z, z)
+    def with_pull_back(self, x: Tensor, z: Tensor) -> tuple[Any, ...]:
+        """Return k(x, z) and k(z, z) as leaves, and their `PullBack`."""
+        return by_graph(self(x, z), self(z, z))
 
     def check_rows(self, x: Tensor, z: Tensor) -> None:
         """Refuse rows that differ in their number of features, or have another than gamma."""
@@ -134,15 +135,14 @@ class RBF(StationaryKernel):
         if type(self) is not RBF:
             return super().forward(x, z)
         self.check_rows(x, z)
-        k, gram = gaussian(None if x is z else x, z, self.metric.to(z.dtype), x is z)
-        return gram if x is z else k
+        return gaussian(x, z, self.metric.to(z.dtype))
 
-    def with_gram(self, x, z):
-        """Return k(x, z) and k(z, z), which share what is done with `z`."""
+    def with_pull_back(self, x, z):
+        """Return k(x, z) and k(z, z), which share what is done with `z`, and their derivatives in closed form."""
         if type(self) is not RBF:
-            return super().with_gram(x, z)
+            return super().with_pull_back(x, z)
         self.check_rows(x, z)
-        return gaussian(x, z, self.metric.to(z.dtype), True)
+        return gaussian_with_pull_back(x, z, self.metric.to(z.dtype))
 
     def sample_spectrum(self, out, generator):
         """N(0, 2) in every direction."""

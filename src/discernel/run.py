@@ -226,10 +226,9 @@ class Run:
                 criterion = criterion.of_parts(len(parts), self.source.total(weight), moments, self.map.gram())
         values = []
         for part in parts:
-            basis, gram = self.map.with_gram(part.x)
-            value = criterion(basis, part.targets, gram, part.sample_weight)
-            value.backward()
-            values.append(value.detach())
+            basis, gram, pull_back = self.map.with_pull_back(part.x)
+            values.append(criterion.backward(basis, part.targets, gram, part.sample_weight))
+            pull_back(basis.grad, None if gram is None else gram.grad)
         return reduce(add, values)
 
     def _complete(self, value: Tensor) -> Tensor:
