@@ -38,9 +38,10 @@ reproduce-quick: $(READY)
 	$(PY) -m discernel reproduce $(QUICK) --quick --out build/reproduce
 	$(PY) -m discernel reproduce $(QUICK) --quick --schedule fast --out build/reproduce
 
-# The quick benchmarks: a step beside its arithmetic, and the default schedule beside the paper's.
+# The quick benchmarks: a step beside its arithmetic, and the default schedule beside the paper's. OpenBLAS is to choose
+# its kernels by the processor, whatever the environment says.
 bench: $(READY)
-	$(PY) benchmarks/step.py
+	env -u OPENBLAS_CORETYPE $(PY) benchmarks/step.py
 	$(PY) benchmarks/time_to_quality.py --data digits --components 50 --out build/time_to_quality_digits.json
 
 # Kill fits at random moments, resume them, and compare with undisturbed ones to the bit.

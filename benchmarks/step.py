@@ -6,7 +6,11 @@ same step by (a) float32 autograd through a Cholesky factor and (b) float64 auto
 counts nothing for the landmarks' own kernel matrix; "with gram" adds its 3J²d. Where `discernel.linalg.product` is
 quicker than torch's, "at ours" is the ratio to the limit at its rate. "bare" are the products and the factor of the
 limit alone, in float32, by the same means, half of the scatter in blocks: what bounds a step. Data are uniform in
-[0, 1]. Of our step also where its time goes, by torch's profiler. Prints a table, writes it as JSON.
+[0, 1]. Of our step also where its time goes, by torch's profiler, to which numpy's and scipy's work is "outside".
+Prints a table, writes it as JSON.
+
+The small step is one of float64 products by OpenBLAS, which takes its kernels by the processor unless OPENBLAS_CORETYPE
+names others; the last line says which it took.
 
     python benchmarks/step.py
 """
@@ -19,6 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from threadpoolctl import threadpool_info
 from torch import Tensor
 
 from discernel import DI, RBF, ArraySource, Nystroem, RandomFourier, Targets, Trainer
@@ -30,7 +35,7 @@ RHO = 1e-4
 KINDS = {
     "products": {"mm", "addmm", "addmm_", "mv", "addmv_", "_linear_pointwise"},
     "factor": {"linalg_cholesky_ex", "_cholesky_solve_helper", "linalg_solve_triangular", "tril"},
-    "functions": {"exp_", "cos", "sin"},
+    "functions": {"exp2_", "cos", "sin"},
     "copies": {"copy_", "cat"},
 }
 
@@ -47,15 +52,18 @@ def best(action: Callable[[], object], seconds: float = 2.0) -> float:
 
 
 def shares(step: Callable[[], object], repeats: int = 3) -> dict[str, float]:
-    """Return the shares of a step's time that go into each kind of operation."""
+    """Return the shares of a step's time that go into each kind of torch's operations, and of that outside of them."""
     step()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        began = time.perf_counter()
         for _ in range(repeats):
             step()
+        elapsed = 1e6 * (time.perf_counter() - began)
     found = dict.fromkeys((*KINDS, "other"), 0.0)
     for event in profile.key_averages():
         kind = next((kind for kind, names in KINDS.items() if event.key.rpartition("::")[2] in names), "other")
         found[kind] += event.self_cpu_time_total
+    found["outside"] = max(0.0, elapsed - sum(found.values()))  # Python, and what numpy and scipy do
     return {kind: time / sum(found.values()) for kind, time in found.items()}
 
 
@@ -169,7 +177,9 @@ def main() -> None:
             rows.append(row)
             print(line + "   " + ", ".join(f"{kind} {share:.0%}" for kind, share in row["share"].items()), flush=True)
     Path(options.out).parent.mkdir(parents=True, exist_ok=True)
-    record = {"torch": torch.__version__, "threads": torch.get_num_threads(), "rows": rows}
+    kernels = sorted({library["architecture"] for library in threadpool_info() if "architecture" in library})
+    print(f"OpenBLAS has kernels for {', '.join(kernels)}")
+    record = {"torch": torch.__version__, "threads": torch.get_num_threads(), "openblas": kernels, "rows": rows}
     Path(options.out).write_text(json.dumps(record, indent=1))
 
 

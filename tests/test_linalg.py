@@ -1,4 +1,5 @@
 import logging
+import math
 
 import pytest
 import torch
@@ -453,6 +454,12 @@ def test_a_double_product_has_the_digits_of_float64(rows, by_columns, threads, m
     a, b = random(rows, 19, dtype=torch.float32), random(19, 2)
     a = a.T.contiguous().T if by_columns else a
     torch.testing.assert_close(double_product(a, b), a.double() @ b, rtol=1e-13, atol=1e-13)
+
+
+def test_what_has_overflowed_gives_no_warning_of_another_library(threads):
+    bad = torch.tensor([[math.inf, -math.inf], [math.nan, 1.0]])
+    assert trigonometric("cos", bad, torch.empty_like(bad)).isnan().tolist() == [[True, True], [True, False]]
+    assert double_product(bad, torch.ones(2, 1, dtype=torch.float64)).isnan().all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

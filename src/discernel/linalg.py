@@ -180,7 +180,8 @@ def _has_wide_products() -> bool:
 def trigonometric(name: Literal["cos", "sin"], a: Tensor, out: Tensor) -> Tensor:
     """Return cos(a) or sin(a) in `out`, which may be `a`; of float32 by numpy, three times as quick on a thread."""
     if a.dtype == torch.float32 and _single(a) and not _recorded(a):
-        getattr(np, name)(a.numpy(), out=out.numpy())
+        with np.errstate(all="ignore"):
+            getattr(np, name)(a.numpy(), out=out.numpy())
         return out
     return getattr(torch, name)(a, out=out)
 
@@ -342,8 +343,8 @@ def _thin(a: Tensor, b: Tensor) -> Tensor:
     """Return the product of float64 matrices; on one thread by numpy's BLAS, which may be the quicker one."""
     if not _single(a) or _recorded(a, b):
         return torch.mm(a, b)
-    with _one_thread():
-        return torch.from_numpy(a.numpy() @ b.numpy())
+    with _one_thread(), np.errstate(all="ignore"):  # what overflows is noticed later
+        return torch.from_numpy(a.detach().numpy() @ b.detach().numpy())
 
 
 def _copied(a: Tensor, out: Tensor) -> Tensor:
