@@ -51,19 +51,17 @@ def best(action: Callable[[], object], seconds: float = 2.0) -> float:
     return min(times)
 
 
-def shares(step: Callable[[], object], repeats: int = 3) -> dict[str, float]:
-    """Return the shares of a step's time that go into each kind of torch's operations, and of that outside of them."""
+def shares(step: Callable[[], object], seconds: float, repeats: int = 3) -> dict[str, float]:
+    """Return the shares of a step's seconds that go into each kind of torch's operations, and of what is left."""
     step()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        began = time.perf_counter()
         for _ in range(repeats):
             step()
-        elapsed = 1e6 * (time.perf_counter() - began)
     found = dict.fromkeys((*KINDS, "other"), 0.0)
     for event in profile.key_averages():
         kind = next((kind for kind, names in KINDS.items() if event.key.rpartition("::")[2] in names), "other")
-        found[kind] += event.self_cpu_time_total
-    found["outside"] = max(0.0, elapsed - sum(found.values()))  # Python, and what numpy and scipy do
+        found[kind] += 1e-6 * event.self_cpu_time_total / repeats
+    found["outside"] = max(0.0, seconds - sum(found.values()))  # Python, and what numpy and scipy do
     return {kind: time / sum(found.values()) for kind, time in found.items()}
 
 
@@ -165,7 +163,7 @@ def main() -> None:
             row["our_rate"] = our_rate
             row |= {"limit_with_gram": (flops + gram) / rate, "step": ours, "bare": best(bare_step(x, y, j))}
             with our_step(kind, x, y, j) as step:
-                row["share"] = shares(step)
+                row["share"] = shares(step, ours)
             line = f"{f'{n}, {j}, {d}, {n_classes}':22} {kind:9} {rate / 1e9:8.0f} {1e3 * row['limit']:7.2f}"
             line += f" {1e3 * ours:7.2f} {ours / row['limit']:6.2f} {ours / row['limit_with_gram']:10.2f}"
             line += f" {ours * our_rate / flops:8.2f} {1e3 * row['bare']:7.2f}"

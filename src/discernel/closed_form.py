@@ -1,7 +1,7 @@
 """Functions whose derivatives are written beside them, and gradients that pass between a map and a criterion.
 
 A step of training needs no graph. What a map returns are leaves, on which a criterion leaves its gradients; a function
-that comes with them passes these on to the parameters. To make a graph takes a tenth of a small step.
+that comes with them passes these on to the parameters.
 """
 
 from collections.abc import Callable

@@ -205,7 +205,7 @@ class DI(Criterion):
             return super().backward(basis, targets, gram, sample_weight)
         value, pull_back = self._at_optimum(basis, targets, gram, sample_weight, graph=False)
         pull_back(torch.ones_like(value))
-        return value
+        return value.detach()
 
     def _at_optimum(self, basis, targets, gram, sample_weight, graph=True):
         refine = bool(self.refine)

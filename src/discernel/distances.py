@@ -39,7 +39,7 @@ def gaussian_with_pull_back(x: Tensor, z: Tensor, metric: Tensor) -> tuple[Any, 
     return _Gaussian.with_pull_back(x, z, metric, True)
 
 
-class _SquaredDistances(ClosedForm):
+class _SquaredDistances(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, z):
         origin, out = z.mean(0), empty((len(x), len(z)), x)

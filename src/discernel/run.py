@@ -224,12 +224,13 @@ class Run:
             with torch.no_grad():
                 moments = partial(_moments, parts, self.map, self.source)
                 criterion = criterion.of_parts(len(parts), self.source.total(weight), moments, self.map.gram())
-        values = []
-        for part in parts:
-            basis, gram, pull_back = self.map.with_pull_back(part.x)
-            values.append(criterion.backward(basis, part.targets, gram, part.sample_weight))
-            pull_back(basis.grad, None if gram is None else gram.grad)
-        return reduce(add, values)
+        return reduce(add, (self._of_part(part, criterion) for part in parts))
+
+    def _of_part(self, part: Batch, criterion: Criterion) -> Tensor:
+        basis, gram, pull_back = self.map.with_pull_back(part.x)
+        value = criterion.backward(basis, part.targets, gram, part.sample_weight)
+        pull_back(basis.grad, None if gram is None else gram.grad)
+        return value
 
     def _complete(self, value: Tensor) -> Tensor:
         """Return the criterion of the whole batch, having made the gradients those of the whole batch too."""
