@@ -139,10 +139,52 @@ def test_a_map_that_inherits_from_another_and_changes_it_is_not_taken_for_it():
     torch.testing.assert_close(shifted.with_pull_back(x)[0], fourier(x) + x[:, :1])
 
 
-def test_hooks_of_a_criterion_are_called():
+@pytest.mark.parametrize("kind", ["forward_hook", "forward_pre_hook", "full_backward_hook"])
+def test_hooks_of_a_criterion_are_called(kind):
     x, targets, _ = data()
     criterion, seen = DI(), []
-    criterion.register_forward_hook(lambda *_: seen.append("after"))
-    criterion.register_forward_pre_hook(lambda *_: seen.append("before"))
+    getattr(criterion, f"register_{kind}")(lambda *_: seen.append(kind))
     without(Nystroem(x[:9], RBF(0.3)), criterion, x, targets, None)
-    assert seen == ["before", "after"]
+    assert seen == [kind]
+
+
+def test_hooks_of_a_map_are_called():
+    x, _, _ = data()
+    fourier = RandomFourier.sample(RBF(0.3), 3, 9, torch.Generator().manual_seed(0), x.dtype)
+    expected = 2 * fourier(x)
+    fourier.register_forward_hook(lambda *args: 2 * args[-1])
+    torch.testing.assert_close(fourier.with_pull_back(x)[0], expected)
+
+
+@pytest.mark.parametrize("make", MAPS.values(), ids=MAPS.keys())
+def test_hooks_of_a_parameter_are_called(make):
+    x, targets, _ = data()
+    feature_map = make(x)
+    parameters = [parameter for parameter in feature_map.parameters() if parameter.requires_grad]
+    for parameter in parameters:
+        parameter.register_hook(torch.zeros_like)
+    without(feature_map, DI(), x, targets, None)
+    assert not any(parameter.grad.any() for parameter in parameters)
+
+
+def test_arguments_may_share_a_graph():
+    x, targets, _ = data()
+
+    def arguments():
+        weights = x[:9].clone().requires_grad_()
+        root = weights.exp()
+        return weights, (x @ root.T).tanh(), root @ root.T + torch.eye(9, dtype=x.dtype)
+
+    first, basis, gram = arguments()
+    DI()(basis, targets, gram).backward()
+    second, basis, gram = arguments()
+    DI().backward(basis, targets, gram)
+    torch.testing.assert_close(second.grad, first.grad)
+
+
+def test_the_gradient_of_what_is_frozen_is_left_alone():
+    x, targets, _ = data()
+    fourier = RandomFourier.sample(RBF(0.3), 3, 9, torch.Generator().manual_seed(0), x.dtype)
+    fourier.phases.requires_grad_(False).grad = torch.ones_like(fourier.phases)
+    without(fourier, DI(), x, targets, None)
+    assert (fourier.phases.grad == 1).all()

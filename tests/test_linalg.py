@@ -469,8 +469,6 @@ def test_a_cosine_is_that_of_float64_to_rounding(name, dtype, threads):
     expected, eps = getattr(torch, name)(a.double()), torch.finfo(dtype).eps
     out = torch.empty_like(a)
     torch.testing.assert_close(trigonometric(name, a, out).double(), expected, rtol=0, atol=2 * eps)
-    assert trigonometric(name, a, a) is a  # also in its place
-    assert torch.equal(a, out)
 
 
 # How much at a time

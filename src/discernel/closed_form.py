@@ -1,14 +1,14 @@
 """Functions whose derivatives are written beside them, and gradients that pass between a map and a criterion.
 
-A step of training needs no graph. What a map returns are leaves, on which a criterion leaves its gradients; a function
-that comes with them passes these on to the parameters.
+A step of training by such functions needs no graph. What a map returns are leaves, on which a criterion leaves its
+gradients; a function that comes with them passes these on to the parameters.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 PullBack = Callable[..., None]  # given the gradient by each output, or None, adds to those of what they were made of
 
@@ -32,9 +32,7 @@ class ClosedForm(torch.autograd.Function):
         def pull_back(*gradients: Tensor | None) -> None:
             if any(gradient is not None for gradient in gradients):
                 by = cls.backward(context, *gradients)
-                for arg, gradient in zip(args, by if isinstance(by, tuple) else (by,), strict=True):
-                    if gradient is not None:
-                        _add_gradient(arg, gradient)
+                _add_gradients(args, by if isinstance(by, tuple) else (by,))
 
         return (*outputs, pull_back)
 
@@ -53,14 +51,27 @@ class _Context:
         """Do nothing: gradients that are not there are None."""
 
 
-def _add_gradient(tensor: Tensor, gradient: Tensor) -> None:
-    if not tensor.is_leaf:
-        torch.autograd.backward(tensor, gradient)
-    elif tensor.grad is not None:
-        tensor.grad = tensor.grad + gradient
-    elif tensor.requires_grad:
-        alike = gradient.stride() == tensor.stride()  # fused optimisers take it to be
-        tensor.grad = gradient if alike else torch.empty_like(tensor).copy_(gradient)
+def _add_gradients(tensors: tuple[Any, ...], gradients: tuple[Tensor | None, ...]) -> None:
+    """Add to the gradients of leaves; where there is a graph, or a hook waits for the gradient, autograd does it."""
+    others = []
+    for tensor, gradient in zip(tensors, gradients, strict=True):
+        if gradient is None or not tensor.requires_grad:
+            continue
+        if not tensor.is_leaf or tensor._backward_hooks or tensor._post_accumulate_grad_hooks:
+            others.append((tensor, gradient))
+        elif tensor.grad is not None:
+            tensor.grad = tensor.grad + gradient
+        else:
+            alike = gradient.stride() == tensor.stride()  # fused optimisers take it to be
+            tensor.grad = gradient if alike else torch.empty_like(tensor).copy_(gradient)
+    if others:
+        torch.autograd.backward([tensor for tensor, _ in others], [gradient for _, gradient in others])
+
+
+def as_written(module: nn.Module, kind: type[nn.Module]) -> bool:
+    """Return whether a module is of just this class and has no hooks: then what it computes is known without a call."""
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return type(module) is kind and not any(hooks)
 
 
 def by_graph(*outputs: Tensor | None) -> tuple[Any, ...]:

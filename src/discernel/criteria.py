@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from discernel import checks
-from discernel.closed_form import ClosedForm
+from discernel.closed_form import ClosedForm, as_written
 from discernel.linalg import double_product, outer_product, unchanged, unwhitened
 from discernel.moments import Fit, Moments, Ridge, Total, ridge_fit
 
@@ -142,7 +142,10 @@ class Criterion(nn.Module):
     def backward(
         self, basis: Tensor, targets: Tensor, gram: Tensor | None = None, sample_weight: Tensor | None = None
     ) -> Tensor:
-        """Return the value, having added its gradients to the `grad` of the arguments and of its own parameters."""
+        """Return the value, having added its gradients to the `grad` of the arguments and of its own parameters.
+
+        The arguments are leaves, so `forward` must not change them in place.
+        """
         value = self(basis, targets, gram, sample_weight)
         value.backward()
         return value.detach()
@@ -201,7 +204,7 @@ class DI(Criterion):
 
     def backward(self, basis, targets, gram=None, sample_weight=None):
         """Return DI, with its gradients in closed form."""
-        if type(self) is not DI or self._forward_hooks or self._forward_pre_hooks:
+        if not as_written(self, DI):
             return super().backward(basis, targets, gram, sample_weight)
         value, pull_back = self._at_optimum(basis, targets, gram, sample_weight, graph=False)
         pull_back(torch.ones_like(value))

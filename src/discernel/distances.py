@@ -141,7 +141,7 @@ def _distances(x: Tensor, z: _Points, distances: Tensor, enough: float = 0.0) ->
         centred = rows if z.origin is None else rows - z.origin
         x2 = z.squares[part * size :][: len(rows), None] if same else _squared_norms(centred)
         torch.add(product(centred, z.turned, z.squares), x2, out=out)
-        if not same and bool((x2 <= enough - largest).all()):
+        if bool((x2 <= enough - largest).all()):
             out.clamp_min_(0)
         else:
             _cancelled(rows, z, out, x2, largest, part * size if same else None)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from discernel import checks
-from discernel.closed_form import ClosedForm, by_graph
+from discernel.closed_form import ClosedForm, as_written, by_graph
 from discernel.hadamard import hadamard, power_of_two
 from discernel.kernels import Kernel, StationaryKernel
 from discernel.linalg import (
@@ -45,8 +45,9 @@ class FeatureMap(nn.Module):
         return None
 
     def with_pull_back(self, x: Tensor) -> tuple[Any, ...]:
-        """Return basis and gram as leaves, and their `PullBack`, for a step of training: at once and without a graph,
-        if the map can do it.
+        """Return basis and gram as leaves, and their `PullBack`, for a step of training.
+
+        They are computed at once, and without a graph, if the map can do it.
         """
         return by_graph(self.basis(x), self.gram())
 
@@ -154,7 +155,7 @@ class Nystroem(FeatureMap):
 
     def with_pull_back(self, x: Tensor) -> tuple[Any, ...]:
         """Return k(x, X_r) and B, which a kernel may compute at once, and their `PullBack`."""
-        if self.experts > 1 or type(self) is not Nystroem:
+        if self.experts > 1 or not as_written(self, Nystroem):
             return super().with_pull_back(x)
         return self.kernel.with_pull_back(x, self.landmarks)
 
@@ -243,13 +244,12 @@ class RandomFourier(FeatureMap):
         """Return φ(x), n×J."""
         checks.samples("x", x, "the frequencies", self.frequencies, axis=0)
         if not torch.is_grad_enabled():  # the angles need not be kept
-            angles = product(x, self.frequencies, self.phases)
-            return trigonometric("cos", angles, angles).mul_(math.sqrt(2 / len(self.phases)))
+            return product(x, self.frequencies, self.phases).cos_().mul_(math.sqrt(2 / len(self.phases)))
         return _Cosine.apply(x, self.frequencies, self.phases)  # pyrefly: ignore
 
     def with_pull_back(self, x: Tensor) -> tuple[Any, ...]:
         """Return φ(x) as a leaf, no gram, and their `PullBack`."""
-        if type(self) is not RandomFourier:
+        if not as_written(self, RandomFourier):
             return super().with_pull_back(x)
         checks.samples("x", x, "the frequencies", self.frequencies, axis=0)
         basis, pull_back = _Cosine.with_pull_back(x, self.frequencies, self.phases)

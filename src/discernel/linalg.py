@@ -34,7 +34,7 @@ _POSV = lapack.get_lapack_funcs("posv", dtype="float64")
 _SYGST = lapack.get_lapack_funcs("sygst", dtype="float64")
 _LARGE = 2**20  # bytes of a matrix whose memory is kept
 _ALIGNED = 64  # bytes
-_SEEN = 2**25 - 2**16  # bytes, just below 32 MiB
+_SEEN = 2**23  # bytes, more than the products of a step that are in the cache
 
 logger = logging.getLogger(__name__)
 _thread = threading.local()
@@ -85,7 +85,11 @@ def kept(memory: Memory) -> Iterator[None]:
 
 @cache
 def _have_freed_blocks_kept() -> None:
-    """Have glibc keep what the libraries free: as much as twice the largest block it has seen freed, up to 32 MiB."""
+    """Have glibc not give back at once what a step's products free, but only to get it again.
+
+    For the rest of the process, as after any tensor of this size, it takes smaller blocks from its heap, of whose end it
+    keeps twice as much.
+    """
     torch.empty(_SEEN, dtype=torch.uint8)
 
 
@@ -178,8 +182,8 @@ def _has_wide_products() -> bool:
 
 
 def trigonometric(name: Literal["cos", "sin"], a: Tensor, out: Tensor) -> Tensor:
-    """Return cos(a) or sin(a) in `out`, which may be `a`; of float32 by numpy, three times as quick on a thread."""
-    if a.dtype == torch.float32 and _single(a) and not _recorded(a):
+    """Return cos(a) or sin(a) in `out`; of float32 by numpy, three times as quick on a thread."""
+    if a.dtype == torch.float32 and _single(a):
         with np.errstate(all="ignore"):
             getattr(np, name)(a.numpy(), out=out.numpy())
         return out
