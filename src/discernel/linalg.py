@@ -87,8 +87,8 @@ def kept(memory: Memory) -> Iterator[None]:
 def _have_freed_blocks_kept() -> None:
     """Have glibc not give back at once what a step's products free, but only to get it again.
 
-    For the rest of the process, as after any tensor of this size, it takes smaller blocks from its heap, of whose end it
-    keeps twice as much.
+    For the rest of the process, as after any tensor of this size, it takes smaller blocks from its heap, and keeps
+    twice as much at the end of that.
     """
     torch.empty(_SEEN, dtype=torch.uint8)
 
