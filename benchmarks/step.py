@@ -27,7 +27,8 @@ from threadpoolctl import threadpool_info
 from torch import Tensor
 
 from discernel import DI, RBF, ArraySource, Nystroem, RandomFourier, Targets, Trainer
-from discernel.linalg import kept, product, symmetric_product, threads_for
+from discernel.linalg import product, symmetric_product
+from discernel.resources import kept, threads_for
 from discernel.run import Run
 
 SHAPES = ((1000, 100, 16, 26), (1000, 500, 784, 10), (4000, 2000, 54, 7), (4000, 2000, 784, 10))

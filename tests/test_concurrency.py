@@ -13,7 +13,7 @@ from joblib import Parallel, delayed
 from sklearn.datasets import load_digits, load_iris
 
 from discernel import DiscernelClassifier, DiscernelRegressor, LearnedFourier, LearnedNystroem, Trainer
-from discernel.linalg import threads_for
+from discernel.resources import threads_for
 from tests.leaks import KINDS, leaked
 
 X, Y = load_iris(return_X_y=True)

@@ -3,24 +3,18 @@ import math
 
 import pytest
 import torch
-from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from discernel.linalg import (
     _BLOCK,
-    CHUNK,
-    chunk_rows,
     cutoff,
     double_product,
-    empty,
     inverse_sqrt,
-    kept,
     product,
     randomized_inverse_sqrt,
     safe_cholesky,
     single_solver,
     solve_psd,
     symmetric_product,
-    threads_for,
     trigonometric,
     unwhitened,
     whitened,
@@ -127,49 +121,6 @@ def test_a_product_that_is_exported_has_common_operations_only():
     a, b = random(130, 210, dtype=torch.float32), random(210, 170, dtype=torch.float32)
     nodes = torch.export.export(Layer(), (a, b)).graph.nodes
     assert [str(node.target) for node in nodes if node.op == "call_function"] == ["aten.mm.default"]
-
-
-# Memory
-
-
-def test_memory_is_used_again_when_no_tensor_has_a_part_in_it():
-    memory, like = {}, torch.zeros(0)
-    with kept(memory):
-        first = empty((600, 500), like)
-        part = first.T[3:, ::7]
-        second = empty((600, 500), like)
-        assert first.shape == second.shape == (600, 500)
-        assert first.dtype == torch.float32
-        place, other = first.data_ptr(), second.data_ptr()
-        assert place != other
-        assert place % 64 == other % 64 == 0
-        del first
-        assert empty((600, 500), like).data_ptr() not in (place, other)  # a part of it is still in use
-        del part
-        assert empty((600, 500), like).data_ptr() == place
-        assert empty((550, 500), like).data_ptr() not in (place, other)
-        assert empty((300, 500), like, torch.float64).data_ptr() == place
-    assert sorted(len(blocks) for blocks in memory.values()) == [1, 3]
-
-
-def test_memory_that_autograd_has_saved_is_in_use():
-    factor = torch.ones((), requires_grad=True)
-    with kept({}):
-        a = empty((600, 500), factor).fill_(2.0)
-        total, place = (a * factor).sum(), a.data_ptr()
-        del a
-        assert empty((600, 500), factor).fill_(torch.nan).data_ptr() != place
-        total.backward()
-    assert factor.grad.item() == 600 * 500 * 2.0
-
-
-def test_memory_is_not_kept_elsewhere():
-    like = torch.zeros(0)
-    memory = {}
-    with kept(memory):
-        assert empty((3, 2), like).shape == (3, 2)  # too small
-    assert empty((600, 500), like).shape == (600, 500)
-    assert memory == {}
 
 
 # The solve
@@ -405,14 +356,6 @@ def test_unwhitened_weights_do_what_weights_on_whitened_rows_do(dtype):
     torch.testing.assert_close(basis @ found, whitened(basis, gram) @ weights, rtol=1e-4, atol=1e-4)
 
 
-@pytest.fixture
-def two_threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
 def difference_quotients_agree_with_the_derivatives_of_unwhitened():
     factor, weights = random(50, 8).requires_grad_(), random(8, 2, seed=1).requires_grad_()
     return torch.autograd.gradcheck(lambda f, w: unwhitened(w, f.T @ f), (factor, weights))
@@ -469,46 +412,3 @@ def test_a_cosine_is_that_of_float64_to_rounding(name, dtype, threads):
     expected, eps = getattr(torch, name)(a.double()), torch.finfo(dtype).eps
     out = torch.empty_like(a)
     torch.testing.assert_close(trigonometric(name, a, out).double(), expected, rtol=0, atol=2 * eps)
-
-
-# How much at a time
-
-
-def test_rows_are_worked_on_in_chunks_of_bounded_size():
-    widths = [0, 1, 3, 100, 1000, 10**6]
-    rows = [chunk_rows(width) for width in widths]
-    assert rows == sorted(rows, reverse=True)
-    assert rows[-1] == CHUNK
-    assert chunk_rows(0) == chunk_rows(1)
-    assert all(count == CHUNK or width * count <= chunk_rows(1) for width, count in zip(widths, rows, strict=True))
-    assert [chunk_rows(10**6, depth) for depth in (1, CHUNK + 1, 10**6)] == [CHUNK, CHUNK + 1, 1024]
-
-
-@pytest.mark.parametrize(("work", "threads"), [(0, 1), (1e6, 1), (1e8, 2), (1e12, 2)])
-def test_little_work_is_for_one_thread(work, threads, two_threads):
-    with threads_for(work):
-        assert torch.get_num_threads() == threads
-    assert torch.get_num_threads() == 2
-
-
-def test_so_it_is_for_one_of_scipy(two_threads):
-    def count():
-        return [library.num_threads for library in ThreadpoolController().select(user_api="blas").lib_controllers]
-
-    with threadpool_limits(2, user_api="blas"):
-        with threads_for(1):
-            assert set(count()) == {1}
-        assert set(count()) == {2}
-
-
-def test_the_threads_are_put_back_after_an_error(two_threads):
-    with pytest.raises(KeyError), threads_for(1):
-        raise KeyError
-    assert torch.get_num_threads() == 2
-
-
-def test_one_thread_is_left_alone(two_threads):
-    torch.set_num_threads(1)
-    with threads_for(1):
-        torch.set_num_threads(2)  # as another Python thread does that ends its work meanwhile
-    assert torch.get_num_threads() == 2

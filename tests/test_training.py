@@ -29,7 +29,8 @@ from discernel import (
 )
 from discernel.checkpoint import FileError
 from discernel.data import Shard
-from discernel.linalg import threads_for, unchanged
+from discernel.linalg import unchanged
+from discernel.resources import threads_for
 from discernel.run import _centre, cosine
 from tests.ranks import together
 

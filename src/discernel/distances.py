@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from discernel.closed_form import ClosedForm
-from discernel.linalg import chunk_rows, empty, in_parts, product
+from discernel.linalg import product
+from discernel.resources import chunk_rows, empty, in_parts
 
 _LOG2E = math.log2(math.e)
 _WIDE = 64.0  # squared norms of rows in the metric of a kernel, up to which sums over them may be multiplied out

@@ -18,15 +18,8 @@ from discernel import checks
 from discernel.closed_form import ClosedForm, as_written, by_graph
 from discernel.hadamard import hadamard, power_of_two
 from discernel.kernels import Kernel, StationaryKernel
-from discernel.linalg import (
-    chunk_rows,
-    empty,
-    in_parts,
-    inverse_sqrt,
-    product,
-    randomized_inverse_sqrt,
-    trigonometric,
-)
+from discernel.linalg import inverse_sqrt, product, randomized_inverse_sqrt, trigonometric
+from discernel.resources import chunk_rows, empty, in_parts
 
 
 class FeatureMap(nn.Module):

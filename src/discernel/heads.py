@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from discernel import checks
-from discernel.linalg import product, solve_psd, symmetric_product, threads_for, unchanged
+from discernel.linalg import product, solve_psd, symmetric_product, unchanged
+from discernel.resources import threads_for
 
 HESSIANS = 2**26  # entries that are kept at a time
 _ROWS = 512  # of which the rows of a product are a multiple

@@ -1,119 +1,39 @@
 """The linear algebra of kernel learning: products, a solve that never fails, an inverse square root.
 
-It is done on as many threads as pay, in memory that can be kept, and by whichever library is the quickest at it.
-Solutions are in float64, whatever the precision of the data: the scatter of float32 kernel features is often too
-ill-conditioned for float32, while its Cholesky factor in float64 agrees with the pseudo-inverse to 1e-4 or better. A
-factor in float32 (`single_solver`) is for where a residual in float64 shows that it was enough.
+It is done by whichever library is the quickest at it. Solutions are in float64, whatever the precision of the data:
+the scatter of float32 kernel features is often too ill-conditioned for float32, while its Cholesky factor in float64
+agrees with the pseudo-inverse to 1e-4 or better. A factor in float32 (`single_solver`) is for where a residual in
+float64 shows that it was enough.
 """
 
 import logging
 import math
-import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache, reduce
 from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from scipy.linalg import blas, lapack
-from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
-CHUNK = 64  # rows of a wide matrix that are worked on while they are in the cache, at least
-_CACHED, _SHARED = 2**17, 2**19  # entries of them: on one thread, and on each of several, which take time to wake
+from discernel.resources import LARGE, chunk_rows, empty, in_parts, one_thread, single_threaded
+
 _BLOCK = 128  # columns
 _TILE = 1024  # rows
 _SHIFT = 3e-6  # of a unit diagonal: what rounding does to float32 sums of products
 _OVERSAMPLED, _POWER = 10, 2  # columns beyond the rank, and power iterations, of a random projection
-_ONE_THREAD = 1e8  # multiplications
 _FEW = 2**22  # multiplications of which no library is much quicker than another
 _SYRK = {dtype: blas.get_blas_funcs("syrk", dtype=str(dtype)[6:]) for dtype in (torch.float32, torch.float64)}
 _POSV = lapack.get_lapack_funcs("posv", dtype="float64")
 _SYGST = lapack.get_lapack_funcs("sygst", dtype="float64")
-_LARGE = 2**20  # bytes of a matrix whose memory is kept
-_ALIGNED = 64  # bytes
-_SEEN = 2**23  # bytes, more than the products of a step that are in the cache
 
 logger = logging.getLogger(__name__)
-_thread = threading.local()
 
 
 def unchanged(tensor: Tensor) -> Tensor:
     """Return the tensor: the sum over all processes where there is one."""
     return tensor
-
-
-@contextmanager
-def threads_for(work: float) -> Iterator[None]:
-    """Use one thread if the work of a step (in multiplications) is so little that waking others costs more.
-
-    On a busy machine it costs forty times more. The setting is put back at the end.
-    """
-    before = torch.get_num_threads()
-    if before > 1 and work >= _ONE_THREAD:
-        yield
-        return
-    if before > 1:  # a Python thread that begins while another is in here finds the 1 of that
-        torch.set_num_threads(1)
-    try:
-        with _one_thread():
-            yield
-    finally:
-        if before > 1:
-            torch.set_num_threads(before)
-
-
-Memory = dict[int, list[np.ndarray]]  # blocks by their size
-
-
-@contextmanager
-def kept(memory: Memory) -> Iterator[None]:
-    """Have `empty` use this memory again and again, and add to it what it needs more.
-
-    Large blocks that are freed go back to the system: to be given new ones takes longer than to fill them.
-    """
-    _have_freed_blocks_kept()
-    before = getattr(_thread, "memory", None)
-    _thread.memory = memory
-    try:
-        yield
-    finally:
-        _thread.memory = before
-
-
-@cache
-def _have_freed_blocks_kept() -> None:
-    """Have glibc not give back at once what a step's products free, but only to get it again.
-
-    For the rest of the process, as after any tensor of this size, it takes smaller blocks from its heap, and keeps
-    twice as much at the end of that.
-    """
-    torch.empty(_SEEN, dtype=torch.uint8)
-
-
-def empty(shape: Sequence[int], like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """Return a new tensor with undefined entries where `like` is, in memory that is `kept` if there is some."""
-    memory, dtype = getattr(_thread, "memory", None), dtype or like.dtype
-    size = math.prod(shape) * dtype.itemsize
-    if memory is None or size < _LARGE or like.device.type != "cpu":
-        return torch.empty(shape, dtype=dtype, device=like.device)
-    blocks = memory.setdefault(size, [])
-    if _UNUSED not in (uses := _references(blocks)):
-        blocks.append(np.empty(size + _ALIGNED, np.uint8))
-        uses.append(_UNUSED)
-    block = blocks[uses.index(_UNUSED)]
-    start = -block.ctypes.data % _ALIGNED
-    return torch.from_numpy(block[start : start + size]).view(dtype).view(shape)
-
-
-def _references(blocks: list[np.ndarray]) -> list[int]:
-    """Return how often each of the blocks is referred to: more often while a tensor has a part in it."""
-    return [sys.getrefcount(block) for block in blocks]
-
-
-_UNUSED = _references([np.empty(0)])[0]
 
 
 class Solution(NamedTuple):
@@ -122,24 +42,6 @@ class Solution(NamedTuple):
     x: Tensor
     method: str  # "cholesky", or "eigh" where the matrix was singular to rounding
     rank: int  # how many eigenvalues were kept; the size of the matrix for "cholesky"
-
-
-def chunk_rows(width: int, depth: int = 0) -> int:
-    """Return how many rows of this width are worked on at a time, while they are in the cache.
-
-    Where they are the result of a product, or a factor of one, not fewer than its `depth`, or that would be slow.
-    """
-    threads = torch.get_num_threads()
-    entries = _CACHED if threads == 1 else _SHARED * threads
-    return max(CHUNK, min(depth, 1024), entries // max(width, 1))
-
-
-def in_parts(rows: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Yield so many rows of each of the tensors at a time; where they have no more, the tensors themselves."""
-    if len(tensors[0]) <= rows:
-        yield tensors
-    else:
-        yield from zip(*(tensor.split(rows) for tensor in tensors), strict=True)
 
 
 def product(a: Tensor, b: Tensor, bias: Tensor | None = None, out: Tensor | None = None) -> Tensor:
@@ -159,7 +61,7 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None = None, out: Tensor | None
 def outer_product(a: Tensor, b: Tensor) -> Tensor:
     """Return ab of a tall and a wide matrix, as `empty` does."""
     shape = len(a), b.shape[1]
-    if math.prod(shape) * a.dtype.itemsize < _LARGE:
+    if math.prod(shape) * a.dtype.itemsize < LARGE:
         return product(a, b)
     return torch.mm(a, b, out=empty(shape, a))
 
@@ -183,7 +85,7 @@ def _has_wide_products() -> bool:
 
 def trigonometric(name: Literal["cos", "sin"], a: Tensor, out: Tensor) -> Tensor:
     """Return cos(a) or sin(a) in `out`; of float32 by numpy, three times as quick on a thread."""
-    if a.dtype == torch.float32 and _single(a):
+    if a.dtype == torch.float32 and single_threaded(a):
         with np.errstate(all="ignore"):
             getattr(np, name)(a.numpy(), out=out.numpy())
         return out
@@ -197,8 +99,8 @@ def symmetric_product(a: Tensor, lower: bool = False) -> Tensor:
     more it is put together of other products, with whose threads those of another library would compete; and so it is
     where these are the quicker ones.
     """
-    if _single(a) and not _wide(a) and a.dtype in _SYRK and a.is_contiguous() and not a.requires_grad:
-        with _one_thread():
+    if single_threaded(a) and not _wide(a) and a.dtype in _SYRK and a.is_contiguous() and not a.requires_grad:
+        with one_thread():
             out = torch.from_numpy(_SYRK[a.dtype](1.0, a.numpy().T).T)
     elif a.shape[1] <= _BLOCK:
         return product(a.T, a)
@@ -243,26 +145,6 @@ def _fill_lower(out: Tensor, a: Tensor) -> None:
         product(a[:, start:stop].T, a[:, :stop], out=out[start:stop, :stop])
 
 
-def _single(a: Tensor) -> bool:
-    """Return whether one thread of the processor works on `a`, as scipy's libraries can too."""
-    return a.device.type == "cpu" and torch.get_num_threads() == 1
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Have scipy's BLAS, which has threads of its own, use one."""
-    if all(library.num_threads == 1 for library in _libraries().lib_controllers):
-        yield
-        return
-    with _libraries().limit(limits=1):
-        yield
-
-
-@cache
-def _libraries() -> ThreadpoolController:
-    return ThreadpoolController().select(user_api="blas")
-
-
 def cutoff(a: Tensor, largest: Tensor) -> Tensor:
     """Return the size below which an eigenvalue of `a` is rounding error: J · eps · (its largest)."""
     return a.shape[0] * torch.finfo(a.dtype).eps * largest
@@ -302,8 +184,8 @@ def solve_psd(a: Tensor, b: Tensor) -> Solution:
 
 def _by_cholesky(a: Tensor, b: Tensor) -> tuple[Tensor, float]:
     """Return a⁻¹b and the least diagonal entry of the factor of `a`, NaN if there is none."""
-    if _single(a) and not _recorded(a, b):
-        with _one_thread():
+    if single_threaded(a) and not _recorded(a, b):
+        with one_thread():
             factor, x, failed = _POSV(a.numpy().T, b.numpy(), lower=0)
         return torch.from_numpy(x), math.nan if failed else factor.diagonal().min().item()
     factor, failed = torch.linalg.cholesky_ex(a)
@@ -345,9 +227,9 @@ def double_product(a: Tensor, b: Tensor) -> Tensor:
 
 def _thin(a: Tensor, b: Tensor) -> Tensor:
     """Return the product of float64 matrices; on one thread by numpy's BLAS, which may be the quicker one."""
-    if not _single(a) or _recorded(a, b):
+    if not single_threaded(a) or _recorded(a, b):
         return torch.mm(a, b)
-    with _one_thread(), np.errstate(all="ignore"):  # what overflows is noticed later
+    with one_thread(), np.errstate(all="ignore"):  # what overflows is noticed later
         return torch.from_numpy(a.detach().numpy() @ b.detach().numpy())
 
 
@@ -429,11 +311,11 @@ def _between(factor: Tensor, u: Tensor, v: Tensor, dtype: torch.dtype) -> Tensor
     torch has no such solve; that of scipy's LAPACK, which is used on one thread, does half the work of two others. It
     is of U⁻ᵀAU⁻¹ with an upper U, which are PLP and PSP: P turns the order of rows round.
     """
-    if _single(factor):
+    if single_threaded(factor):
         a, upper = empty(factor.shape, factor), empty(factor.shape, factor).T
         torch.mm(v.flip(0), u.flip(0).T, out=a)
         np.copyto(upper.numpy(), factor.numpy()[::-1, ::-1])
-        with _one_thread():
+        with one_thread():
             found, _ = _SYGST(a.numpy().T, upper.numpy(), overwrite_a=1)
         out = torch.from_numpy(found.T).to(dtype).tril_()
         return out.add_(out.tril(-1).T).flip(0, 1)

@@ -11,7 +11,6 @@ from discernel.linalg import (
     Solution,
     columns_like,
     double_product,
-    empty,
     finite,
     minus,
     product,
@@ -21,6 +20,7 @@ from discernel.linalg import (
     symmetric_product,
     unchanged,
 )
+from discernel.resources import empty
 
 RHO_GRID = tuple(10.0**e for e in range(-6, 4))
 REFINE_COMPONENTS = 256  # below, float64 costs no more

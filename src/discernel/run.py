@@ -23,8 +23,8 @@ from discernel.data import Batch, Source
 from discernel.distributed import sharded
 from discernel.feature_maps import FeatureMap, at_rest, rms, width
 from discernel.interrupts import held_back
-from discernel.linalg import Memory, kept, threads_for
 from discernel.moments import Moments, Total
+from discernel.resources import Memory, kept, threads_for
 
 SAVE_SECONDS = 60.0
 AT_ONCE = 2**27  # numbers of the basis; a mini-batch with more is taken in parts
