@@ -6,8 +6,8 @@ same step by (a) float32 autograd through a Cholesky factor and (b) float64 auto
 counts nothing for the landmarks' own kernel matrix; "with gram" adds its 3J²d. Where `discernel.linalg.product` is
 quicker than torch's, "at ours" is the ratio to the limit at its rate. "bare" are the products and the factor of the
 limit alone, in float32, by the same means, half of the scatter in blocks: what bounds a step. Data are uniform in
-[0, 1]. Of our step also where its time goes, by torch's profiler, to which numpy's and scipy's work is "outside".
-Prints a table, writes it as JSON.
+[0, 1]. Of our step also where its time goes, by torch's profiler, whose own cost is
+in "other" where operations are small, and by the clock for what numpy and scipy do. Prints a table, writes it as JSON.
 
 The small step is one of float64 products by OpenBLAS, which takes its kernels by the processor unless OPENBLAS_CORETYPE
 names others; the last line says which it took.
@@ -19,14 +19,15 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 from threadpoolctl import threadpool_info
 from torch import Tensor
 
-from discernel import DI, RBF, ArraySource, Nystroem, RandomFourier, Targets, Trainer
+from discernel import DI, RBF, ArraySource, Nystroem, RandomFourier, Targets, Trainer, feature_maps, linalg
 from discernel.linalg import product, symmetric_product
 from discernel.resources import kept, threads_for
 from discernel.run import Run
@@ -39,6 +40,12 @@ KINDS = {
     "functions": {"exp2_", "cos", "sin"},
     "copies": {"copy_", "cat"},
 }
+OUTSIDE = (  # of torch, on one thread
+    ("products", linalg, "_thin"),
+    ("products", linalg, "_syrk"),
+    ("factor", linalg, "_by_cholesky"),
+    ("functions", feature_maps, "trigonometric"),
+)
 
 
 def best(action: Callable[[], object], seconds: float = 2.0) -> float:
@@ -53,7 +60,7 @@ def best(action: Callable[[], object], seconds: float = 2.0) -> float:
 
 
 def shares(step: Callable[[], object], seconds: float, repeats: int = 3) -> dict[str, float]:
-    """Return the shares of a step's seconds that go into each kind of torch's operations, and of what is left."""
+    """Return the shares of a step's seconds that go into each kind of operation, and of what is left."""
     step()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         for _ in range(repeats):
@@ -62,8 +69,29 @@ def shares(step: Callable[[], object], seconds: float, repeats: int = 3) -> dict
     for event in profile.key_averages():
         kind = next((kind for kind, names in KINDS.items() if event.key.rpartition("::")[2] in names), "other")
         found[kind] += 1e-6 * event.self_cpu_time_total / repeats
-    found["outside"] = max(0.0, seconds - sum(found.values()))  # Python, and what numpy and scipy do
+    with timed_outside_of_torch(found, repeats):
+        for _ in range(repeats):
+            step()
+    found["Python"] = max(0.0, seconds - sum(found.values()))  # and the dispatch of operations
     return {kind: time / sum(found.values()) for kind, time in found.items()}
+
+
+@contextmanager
+def timed_outside_of_torch(found: dict[str, float], repeats: int) -> Iterator[None]:
+    """Add what one thread has numpy and scipy do, which torch's profiler does not see."""
+    with ExitStack() as stack:
+        for kind, owner, name in OUTSIDE:
+            call = getattr(owner, name)
+
+            def timed(*args, call=call, kind=kind, **options):
+                began = time.perf_counter()
+                result = call(*args, **options)
+                if torch.get_num_threads() == 1:
+                    found[kind] += (time.perf_counter() - began) / repeats
+                return result
+
+            stack.enter_context(patch.object(owner, name, timed))
+        yield
 
 
 def product_rate(multiply: Callable[[Tensor, Tensor], Tensor]) -> float:
