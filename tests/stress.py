@@ -162,6 +162,7 @@ class Stress:
     def disturb(self, job, folder, fault):
         """Start or resume a job, do something to it, and return whether it has been done before that."""
         path = folder / CHECKPOINTS[job]
+        strays = unfinished(folder)  # a kill has left them
         before, process = changed(path), self.start(job, folder)
         while changed(path) == before and process.is_alive() and self.random.random() > 1e-4:
             time.sleep(0.001)
@@ -176,20 +177,25 @@ class Stress:
         else:
             process._popen._send_signal(SIGNALS[fault])
         process.join()
-        self.check(job, folder, path, fault, process.exitcode)
+        self.check(job, folder, path, fault, process.exitcode, strays)
         return process.exitcode == 0
 
-    def check(self, job, folder, path, fault, code):
-        """See that a disturbed process has ended as it should, and has left no half of a file."""
+    def check(self, job, folder, path, fault, code, before):
+        """See that a disturbed process has ended as it should, and has left no half of a file that was not there."""
         assert code in (CODES[fault], 0), f"{job} ends with {code} after {fault}: see {self.root / 'log'}"
         self.counts[fault] += code != 0
-        strays = {entry.name for entry in folder.iterdir() if entry.name.endswith(".tmp")}
+        strays = unfinished(folder) - before
         if fault == "kill":
             self.counts["kills while writing"] += bool(strays)
         elif code != 0:
             assert not strays, f"{strays} left by {job} after {fault}"
         if path.exists():
             files.read(path, "checkpoint")
+
+
+def unfinished(folder):
+    """Return the names of the halves of files in a folder, and when each was written."""
+    return {(entry.name, entry.stat().st_mtime_ns) for entry in folder.iterdir() if entry.name.endswith(".tmp")}
 
 
 def changed(path):
