@@ -31,7 +31,7 @@ from discernel.checkpoint import FileError
 from discernel.data import Shard
 from discernel.linalg import unchanged
 from discernel.resources import threads_for
-from discernel.run import _centre, cosine
+from discernel.run import _Adam, _centre, cosine
 from tests.ranks import together
 
 N, J, GAMMA = 300, 12, 0.05
@@ -229,6 +229,31 @@ def test_cosine_warms_up_then_falls_and_is_never_zero():
     assert factors[: top + 1] == sorted(factors[: top + 1])
     assert factors[top:] == sorted(factors[top:], reverse=True)
     assert 0 < factors[-1] < 1e-3
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+def test_adam_steps_as_that_of_torch(maximize):
+    """To the bit: also where a parameter has no gradient at first, or none for some steps."""
+    generator = torch.Generator().manual_seed(0)
+    starts = [torch.randn(30, 4, generator=generator), torch.randn(7, generator=generator)]
+    starts.append(torch.randn(3, generator=generator, dtype=torch.float64))
+    found, expected = ([torch.nn.Parameter(start.clone()) for start in starts] for _ in range(2))
+    ours, torchs = (
+        kind([{"params": ps[:2], "lr": 0.1}, {"params": ps[2:], "lr": 0.2, "eps": 1e-3}], maximize=maximize, fused=True)
+        for kind, ps in ((_Adam, found), (torch.optim.Adam, expected))
+    )
+    for step, has in enumerate([(1, 1, 0), (1, 0, 0), (1, 1, 1), (0, 1, 1), (0, 0, 0), (1, 1, 1)]):
+        for group in (*ours.param_groups, *torchs.param_groups):
+            group["lr"] = group["lr"] / (1 + step)
+        for a, b, there in zip(found, expected, has, strict=True):
+            gradient = torch.randn(a.shape, generator=generator, dtype=a.dtype) if there else None
+            a.grad, b.grad = gradient, None if gradient is None else gradient.clone()
+        ours.advance()
+        torchs.step()
+        assert all(map(torch.equal, found, expected))
+    states = [optimizer.state_dict()["state"] for optimizer in (ours, torchs)]
+    assert states[0].keys() == states[1].keys()
+    assert all(torch.equal(states[0][i][key], array) for i in states[1] for key, array in states[1][i].items())
 
 
 def test_records_tell_of_each_epoch():

@@ -93,7 +93,7 @@ class Run:
         self.centre: Tensor | None = None  # of the data, by the first mini-batch
         self.gradients: dict[int, Tensor] = {}  # of the step before, by the number of the parameter
         self.memory: Memory = {}
-        self.optimizer = torch.optim.Adam(self._groups(), maximize=criterion.higher_is_better, fused=True)
+        self.optimizer = _Adam(self._groups(), maximize=criterion.higher_is_better, fused=True)
         self.parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         self.plateau = self._plateau()
         self.order = self.generator.get_state()  # from which the present epoch draws its mini-batches
@@ -124,13 +124,13 @@ class Run:
         for name, p in self.criterion.named_parameters():
             parameters[f"criterion.{name}"], scales[f"criterion.{name}"] = p, rms(p)
         units = {name: scales[name] if self.settings.relative else 1.0 for name in parameters}
-        groups: dict[float, list] = {}
+        groups: dict[tuple, list] = {}
         for name, p in parameters.items():
-            groups.setdefault(units[name], []).append(p)
-        rates = {unit: self.settings.learning_rate * unit for unit in groups}
+            groups.setdefault((units[name], p.dtype, p.device), []).append(p)
+        rates = {unit: self.settings.learning_rate * unit for unit in units.values()}
         return [
             {"params": group, "lr": rates[unit], "initial_lr": rates[unit], "eps": 1e-8 / unit}
-            for unit, group in groups.items()
+            for (unit, *_), group in groups.items()
         ]
 
     def _plateau(self) -> ReduceLROnPlateau | None:
@@ -249,7 +249,7 @@ class Run:
         """
         if self.affine is None:
             self._look_ahead()
-            self.optimizer.step()
+            self.optimizer.advance()
             return
         if self.centre is None:
             self.centre = _centre(batch, self.source.total)
@@ -258,7 +258,7 @@ class Run:
             linear.grad.addr_(self.centre, offset.grad, alpha=-1)
             self._look_ahead()
             before = linear.clone()
-            self.optimizer.step()
+            self.optimizer.advance()
             offset -= self.centre @ (linear - before)
 
     def _look_ahead(self) -> None:
@@ -365,6 +365,42 @@ class Run:
         except Exception as error:  # whatever is wrong, it is wrong with the file
             self._restore(*before)
             raise files.FileError(f"{self.path} is damaged: {error!r}") from error
+
+
+class _Adam(torch.optim.Adam):
+    """torch's fused Adam, without the time that `step` takes to look for what is never there: 7% of a small step.
+
+    The parameters of a group must be alike in dtype and device.
+    """
+
+    @torch.no_grad()
+    def advance(self) -> None:
+        """Do what `step` does."""
+        groups = [(group, [p for p in group["params"] if p.grad is not None]) for group in self.param_groups]
+        if not all(p in self.state for _, parameters in groups for p in parameters):
+            self.step()  # and make the state
+            return
+        for group, parameters in groups:
+            if not parameters:
+                continue
+            states = [self.state[p] for p in parameters]
+            first, second, steps = ([state[key] for state in states] for key in ("exp_avg", "exp_avg_sq", "step"))
+            torch._foreach_add_(steps, 1)
+            torch._fused_adam_(
+                parameters,
+                [p.grad for p in parameters],
+                first,
+                second,
+                [],
+                steps,
+                lr=group["lr"],
+                beta1=group["betas"][0],
+                beta2=group["betas"][1],
+                weight_decay=group["weight_decay"],
+                eps=group["eps"],
+                amsgrad=False,
+                maximize=group["maximize"],
+            )
 
 
 def _like(tensor: Tensor, array: Tensor, what: str) -> Tensor:
