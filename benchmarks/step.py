@@ -41,7 +41,7 @@ KINDS = {
     "copies": {"copy_", "cat"},
 }
 OUTSIDE = (  # of torch, on one thread
-    ("products", linalg, "_thin"),
+    ("products", linalg, "_numpy_product"),
     ("products", linalg, "_syrk"),
     ("factor", linalg, "_by_cholesky"),
     ("functions", feature_maps, "trigonometric"),

@@ -3,6 +3,7 @@ import math
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 from discernel.linalg import (
     _BLOCK,
@@ -62,6 +63,14 @@ REGULAR = {
 }
 
 
+@pytest.fixture(params=[1, 2, 3])
+def threads(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield
+    torch.set_num_threads(before)
+
+
 # The product
 
 LAYOUTS = {
@@ -71,6 +80,9 @@ LAYOUTS = {
     "part of the columns": lambda a: torch.cat([a, a]).T.contiguous().T[: len(a)],
     "every second row": lambda a: a.repeat_interleave(2, 0)[::2],
 }
+
+
+SHAPES = (3, 4, 5), (130, 70, 50), (130, 210, 170)  # by torch, by numpy on one thread, by oneDNN if it is float32
 
 
 @pytest.mark.parametrize("wide", [False, True])
@@ -88,10 +100,36 @@ def test_a_product_is_the_product_whatever_the_layout_and_the_library(left, righ
     torch.testing.assert_close(found.double(), expected + bias, rtol=0, atol=1e-4)
 
 
-def test_a_product_has_derivatives():
-    a, b = random(130, 210, dtype=torch.float32), random(210, 170, dtype=torch.float32).requires_grad_()
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # by torch's jvp
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_product_has_derivatives(shape, dtype):
+    n, k, m = shape
+    a, b = random(n, k, dtype=dtype), random(k, m, seed=1, dtype=dtype).requires_grad_()
     product(a, b).sum().backward()
     torch.testing.assert_close(b.grad, a.sum(0)[:, None].expand_as(b), rtol=1e-4, atol=1e-4)
+    b, along = b.detach(), random(n, k, seed=2, dtype=dtype)
+    _, found = torch.func.jvp(lambda a: product(a, b), (a,), (along,))
+    torch.testing.assert_close(found, along @ b, rtol=1e-4, atol=1e-4)
+    with forward_ad.dual_level():
+        found = forward_ad.unpack_dual(product(forward_ad.make_dual(a, along), b)).tangent
+    torch.testing.assert_close(found, along @ b, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(torch.func.vmap(lambda b: product(a, b))(torch.stack([b, 2 * b]))[1], 2 * a @ b)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_product_by_other_libraries_is_a_tensor_like_others(shape, dtype, threads):
+    n, k, m = shape
+    a, b, bias = random(n, k, dtype=dtype), random(k, m, seed=1, dtype=dtype), random(m, seed=2, dtype=dtype)
+    for found, expected in ((product(a, b), a @ b), (product(a, b, bias), a @ b + bias)):
+        assert found.dtype == dtype
+        assert not found.requires_grad
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    with pytest.raises(RuntimeError, match="dtype"):
+        product(a, b.half())
+    overflowing = torch.full_like(a, torch.finfo(dtype).max)
+    assert product(overflowing, b.abs() + 1).isinf().all()  # and no warning
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -380,14 +418,6 @@ def test_a_single_precision_solver_is_nearly_right_and_looks_below_the_diagonal_
 @pytest.mark.parametrize("a", [psd(3), duplicated(6), torch.zeros(3, 3), -torch.eye(3)])
 def test_there_is_no_single_precision_solver_of_a_singular_matrix(a):
     assert single_solver(a.float()) is None
-
-
-@pytest.fixture(params=[1, 2, 3])
-def threads(request):
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("by_columns", [False, True])

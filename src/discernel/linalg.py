@@ -16,14 +16,16 @@ import numpy as np
 import torch
 from scipy.linalg import blas, lapack
 from torch import Tensor
+from torch.autograd import forward_ad
 
-from discernel.resources import LARGE, chunk_rows, empty, in_parts, one_thread, single_threaded
+from discernel.resources import LARGE, by_one_thread, chunk_rows, empty, in_parts, single_threaded
 
 _BLOCK = 128  # columns
 _TILE = 1024  # rows
 _SHIFT = 3e-6  # of a unit diagonal: what rounding does to float32 sums of products
 _OVERSAMPLED, _POWER = 10, 2  # columns beyond the rank, and power iterations, of a random projection
-_FEW = 2**22  # multiplications of which no library is much quicker than another
+_FEW = 2**22  # multiplications which oneDNN is not much quicker at
+_LITTLE = 2**18  # and which no library is
 _SYRK = {dtype: blas.get_blas_funcs("syrk", dtype=str(dtype)[6:]) for dtype in (torch.float32, torch.float64)}
 _POSV = lapack.get_lapack_funcs("posv", dtype="float64")
 _SYGST = lapack.get_lapack_funcs("sygst", dtype="float64")
@@ -47,15 +49,30 @@ class Solution(NamedTuple):
 def product(a: Tensor, b: Tensor, bias: Tensor | None = None, out: Tensor | None = None) -> Tensor:
     """Return ab, plus `bias` in every row; large float32 ones by oneDNN where the processor has AVX-512.
 
-    torch's own are MKL's, which leaves half of such a processor unused if it is not Intel's.
+    torch's own are MKL's, which leaves half of such a processor unused if it is not Intel's. For the same reason
+    smaller ones are by numpy's BLAS where one thread is used.
     """
-    if _recorded(a, b) or a.numel() * b.shape[1] < _FEW or not _wide(a):
-        return torch.mm(a, b, out=out) if bias is None else torch.addmm(bias, a, b, out=out)
+    work = a.numel() * b.shape[1]
+    if work >= _LITTLE and a.dtype == b.dtype and not _recorded(a, b):
+        if work >= _FEW and _wide(a):
+            return _wide_product(a, b, bias, out)
+        if out is None and a.dtype in _SYRK and single_threaded(a):
+            found = _numpy_product(a, b)
+            return found if bias is None else found.add_(bias)
+    return torch.mm(a, b, out=out) if bias is None else torch.addmm(bias, a, b, out=out)
+
+
+def _wide_product(a: Tensor, b: Tensor, bias: Tensor | None, out: Tensor | None) -> Tensor:
     if not a.is_contiguous() and len(a) > b.shape[1] and bias is None and out is None:
         return product(b.T, a.T).T  # of the left one a copy is made: of the smaller one rather
     b = b if b.is_contiguous() or b.T.is_contiguous() else b.contiguous()  # other layouts take a thousand times longer
     found = torch.ops.mkldnn._linear_pointwise(a, b.T, bias, "none", [], "")
     return found if out is None else out.copy_(found)
+
+
+def _numpy_product(a: Tensor, b: Tensor) -> Tensor:
+    with np.errstate(all="ignore"):  # what overflows is noticed later
+        return torch.from_numpy(by_one_thread(np.matmul, a.detach().numpy(), b.detach().numpy()))
 
 
 def outer_product(a: Tensor, b: Tensor) -> Tensor:
@@ -67,8 +84,9 @@ def outer_product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _recorded(*tensors: Tensor) -> bool:
-    """Return whether what is done is to be differentiated, compiled or exported."""
+    """Return whether what is done is to be differentiated, in whichever way, compiled or exported."""
     traced = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
+    traced = traced or forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active()
     return traced or (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors))
 
 
@@ -111,8 +129,7 @@ def symmetric_product(a: Tensor, lower: bool = False) -> Tensor:
 
 def _syrk(a: Tensor) -> Tensor:
     """Return the lower half of aᵀa, by scipy's BLAS."""
-    with one_thread():
-        return torch.from_numpy(_SYRK[a.dtype](1.0, a.numpy().T).T)
+    return torch.from_numpy(by_one_thread(_SYRK[a.dtype], 1.0, a.numpy().T).T)
 
 
 def columns_like(a: Tensor) -> Tensor:
@@ -190,8 +207,7 @@ def solve_psd(a: Tensor, b: Tensor) -> Solution:
 def _by_cholesky(a: Tensor, b: Tensor) -> tuple[Tensor, float]:
     """Return a⁻¹b and the least diagonal entry of the factor of `a`, NaN if there is none."""
     if single_threaded(a) and not _recorded(a, b):
-        with one_thread():
-            factor, x, failed = _POSV(a.numpy().T, b.numpy(), lower=0)
+        factor, x, failed = by_one_thread(_POSV, a.numpy().T, b.numpy(), lower=0)
         return torch.from_numpy(x), math.nan if failed else factor.diagonal().min().item()
     factor, failed = torch.linalg.cholesky_ex(a)
     return torch.cholesky_solve(b, factor), math.nan if failed else factor.diagonal().amin().item()
@@ -219,28 +235,17 @@ def single_solver(a: Tensor) -> Callable[[Tensor], Tensor] | None:
 
 def double_product(a: Tensor, b: Tensor) -> Tensor:
     """Return the product of `a` and a thin float64 matrix, column after column, with no float64 copy of all of `a`."""
+    if a.dtype == torch.float64:
+        return product(b.T, a.T).T
     by_columns = a.stride(0) < a.stride(1)  # it is laid out column after column
     lines = a.T if by_columns else a
     size = chunk_rows(lines.shape[1])
     double = empty((min(size, len(lines)), lines.shape[1]), a, torch.float64)
     if by_columns:
         parts = in_parts(size, lines, b)
-        return reduce(Tensor.add_, (_thin(y.T, _copied(part, double)) for part, y in parts)).T
-    parts = [_thin(b.T, _copied(part, double).T) for (part,) in in_parts(size, lines)]
+        return reduce(Tensor.add_, (product(y.T, double[: len(part)].copy_(part)) for part, y in parts)).T
+    parts = [product(b.T, double[: len(part)].copy_(part).T) for (part,) in in_parts(size, lines)]
     return (parts[0] if len(parts) == 1 else torch.cat(parts, 1)).T
-
-
-def _thin(a: Tensor, b: Tensor) -> Tensor:
-    """Return the product of float64 matrices; on one thread by numpy's BLAS, which may be the quicker one."""
-    if not single_threaded(a) or _recorded(a, b):
-        return torch.mm(a, b)
-    with one_thread(), np.errstate(all="ignore"):  # what overflows is noticed later
-        return torch.from_numpy(a.detach().numpy() @ b.detach().numpy())
-
-
-def _copied(a: Tensor, out: Tensor) -> Tensor:
-    """Return `a` in the precision of `out`, whose first rows it may be written to."""
-    return a if a.dtype == out.dtype else out[: len(a)].copy_(a)
 
 
 def inverse_sqrt(a: Tensor, rank: int | None = None) -> Tensor:
@@ -320,8 +325,7 @@ def _between(factor: Tensor, u: Tensor, v: Tensor, dtype: torch.dtype) -> Tensor
         a, upper = empty(factor.shape, factor), empty(factor.shape, factor).T
         torch.mm(v.flip(0), u.flip(0).T, out=a)
         np.copyto(upper.numpy(), factor.numpy()[::-1, ::-1])
-        with one_thread():
-            found, _ = _SYGST(a.numpy().T, upper.numpy(), overwrite_a=1)
+        found, _ = by_one_thread(_SYGST, a.numpy().T, upper.numpy(), overwrite_a=1)
         out = torch.from_numpy(found.T).to(dtype).tril_()
         return out.add_(out.tril(-1).T).flip(0, 1)
     inner = (u @ v.T).tril_()

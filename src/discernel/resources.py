@@ -3,9 +3,10 @@
 import math
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -49,12 +50,24 @@ def single_threaded(a: Tensor) -> bool:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Have scipy's BLAS, which has threads of its own, use one."""
-    if all(library.num_threads == 1 for library in _libraries().lib_controllers):
+    """Have numpy's and scipy's BLAS, which have threads of their own, use one."""
+    if _have_one_thread():
         yield
         return
     with _libraries().limit(limits=1):
         yield
+
+
+def by_one_thread(call: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Return what a function of numpy or scipy returns that is to use one thread."""
+    if _have_one_thread():
+        return call(*args, **options)
+    with one_thread():
+        return call(*args, **options)
+
+
+def _have_one_thread() -> bool:
+    return all(library.num_threads == 1 for library in _libraries().lib_controllers)
 
 
 @cache
