@@ -28,11 +28,11 @@ class ClosedForm(torch.autograd.Function):
                 if output is not None:
                     output.requires_grad_()
 
-        @torch.no_grad()
-        def pull_back(*gradients: Tensor | None) -> None:
+        def pull_back(*gradients: Any) -> None:
             if any(gradient is not None for gradient in gradients):
-                by = cls.backward(context, *gradients)
-                _add_gradients(args, by if isinstance(by, tuple) else (by,))
+                with torch.no_grad():
+                    by = cls.backward(context, *gradients)
+                    _add_gradients(args, by if isinstance(by, tuple) else (by,))
 
         return (*outputs, pull_back)
 

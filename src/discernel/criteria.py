@@ -91,16 +91,15 @@ class _Envelope(ClosedForm):
         basis, targets, gram, sample_weight, weights, residual = ctx.saved_tensors
         by_basis = by_targets = by_gram = by_weight = None
         root = None if sample_weight is None else sample_weight.double().sqrt()[:, None]
+        w = weights.to(basis.dtype)
         if ctx.needs_input_grad[0]:
             weighted = residual if root is None else root * residual
-            turned = (2 * scale * weights.T).to(basis.dtype)
-            by_basis = outer_product(weighted.to(basis.dtype), turned)
+            by_basis = outer_product(weighted.to(basis.dtype), w.T * (2 * scale))
         if ctx.needs_input_grad[1]:
             fit = ctx.about[0] - residual
             by_targets = (2 * scale * (fit if root is None else root * fit)).to(targets.dtype)
         if ctx.needs_input_grad[2]:
-            scaled = (-ctx.rho * scale * weights).to(gram.dtype)
-            by_gram = outer_product(scaled, weights.T.to(gram.dtype))
+            by_gram = outer_product(w * (-ctx.rho * scale), w.T).to(gram.dtype)
         if ctx.needs_input_grad[3]:  # ‖ȳᵢ‖² − ‖rᵢ‖²: a row counts for what it has explained
             _, basis_mean, target_mean, _ = ctx.about
             y, fit = targets.double() - target_mean, (basis.double() - basis_mean) @ weights
@@ -207,7 +206,7 @@ class DI(Criterion):
         if not as_written(self, DI):
             return super().backward(basis, targets, gram, sample_weight)
         value, pull_back = self._at_optimum(basis, targets, gram, sample_weight, graph=False)
-        pull_back(torch.ones_like(value))
+        pull_back(1.0)
         return value.detach()
 
     def _at_optimum(self, basis, targets, gram, sample_weight, graph=True):

@@ -111,7 +111,7 @@ def regularised(scatter: Tensor, rho: float, gram: Tensor | None = None) -> Tens
 def regularised_(scatter: Tensor, rho: float, gram: Tensor | None = None) -> Tensor:
     """Return the same, in place of the scatter."""
     if gram is not None:
-        return scatter.add_(gram.detach().to(scatter.dtype), alpha=rho)
+        return scatter.add_(gram.detach(), alpha=rho)
     scatter.diagonal().add_(rho)
     return scatter
 
