@@ -21,7 +21,7 @@ from torch.autograd import forward_ad
 from discernel.resources import LARGE, by_one_thread, chunk_rows, empty, in_parts, single_threaded
 
 _BLOCK = 128  # columns
-_TILE = 1024  # rows
+_TILE = 512  # rows
 _SHIFT = 3e-6  # of a unit diagonal: what rounding does to float32 sums of products
 _OVERSAMPLED, _POWER = 10, 2  # columns beyond the rank, and power iterations, of a random projection
 _FEW = 2**22  # multiplications which oneDNN is not much quicker at
@@ -138,7 +138,7 @@ def columns_like(a: Tensor) -> Tensor:
 
 
 def minus(a: Tensor, row: Tensor, out: Tensor) -> Tensor:
-    """Return a − row in `out`, a thousand rows at a time: another layout is four times slower to write all at once."""
+    """Return a − row in `out`, some rows at a time: another layout is four times slower to write all at once."""
     for rows, part in in_parts(_TILE, a, out):
         torch.sub(rows, row, out=part)
     return out
