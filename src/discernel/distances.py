@@ -146,26 +146,27 @@ def _negated_distances(x: Tensor, z: _Points, out: Tensor, enough: float = 0.0) 
     for part, (rows, found) in enumerate(in_parts(size, x, out)):
         centred = rows if z.origin is None else rows - z.origin
         x2 = z.squares[part * size :][: len(rows), None] if same else _squared_norms(centred)
+        largest = z.largest + (z.largest if same or not len(rows) else x2.amax().item())
         torch.sub(product(centred, z.turned, z.bias), x2, alpha=z.unit, out=found)
-        if enough and bool((x2 <= enough - z.largest).all()):
+        if largest <= enough:
             found.clamp_max_(0)
+        elif same:
+            diagonal = found.diagonal(part * size)
+            diagonal.fill_(-math.inf)
+            _cancelled(rows, z, found, x2, largest)
+            diagonal.zero_()
         else:
-            _cancelled(rows, z, found, x2, part * size if same else None)
-        if same:
-            found.diagonal(part * size).zero_()
+            _cancelled(rows, z, found, x2, largest)
         yield found
 
 
-def _cancelled(x: Tensor, z: _Points, found: Tensor, x2: Tensor, diagonal: int | None) -> None:
-    """Put the distances right that are so small that they have cancelled; those on the diagonal are known."""
+def _cancelled(x: Tensor, z: _Points, found: Tensor, x2: Tensor, largest: float) -> None:
+    """Put the distances right that are so small that they have cancelled."""
     rounding = -(2**17) * torch.finfo(x.dtype).eps * z.unit
-    if diagonal is not None:
-        found.diagonal(diagonal).fill_(-math.inf)
     # Also where squares overflow (∞ > ∞ is false). A row is looked at only if its nearest point may have cancelled.
-    clear = found.amax(1, keepdim=True) < (x2 + z.largest).mul_(rounding)
-    if bool(clear.all()):
+    if not len(x) or found.amax().item() < rounding * largest:
         return
-    near = (~clear[:, 0]).nonzero()[:, 0]
+    near = (found.amax(1) < rounding * (x2[:, 0] + z.largest)).logical_not_().nonzero()[:, 0]
     close = ~(found[near] < rounding * x2[near] + rounding * z.squares)
     for i, j in (pairs.unbind(1) for pairs in close.nonzero().split(max(1, 2**22 // x.shape[1]))):
         i = near[i]
