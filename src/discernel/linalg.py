@@ -139,7 +139,7 @@ def columns_like(a: Tensor) -> Tensor:
 
 def minus(a: Tensor, row: Tensor, out: Tensor) -> Tensor:
     """Return a − row in `out`, some rows at a time: another layout is four times slower to write all at once."""
-    for rows, part in in_parts(_TILE, a, out):
+    for rows, part in in_parts(len(a) if out.is_contiguous() else _TILE, a, out):
         torch.sub(rows, row, out=part)
     return out
 
