@@ -179,6 +179,24 @@ def header(**content):
     return {"discernel": json.dumps(content)}
 
 
+@pytest.mark.parametrize("criterion", [DI, CE])
+@both_schedules
+def test_parameters_in_any_layout_are_resumed_to_the_bit(tmp_path, criterion, schedule):
+    """Files have rows; fused optimisers go through the memory of parameters, gradients and moments side by side."""
+
+    def by_columns():
+        return Nystroem(ROWS[:8].T.contiguous().T, RBF(1.0))
+
+    whole, resumed = by_columns(), by_columns()
+    assert not whole.landmarks.is_contiguous()
+    history = list(start(whole, criterion(), schedule=schedule))
+    run = start(by_columns(), criterion(), tmp_path / "run", schedule=schedule)
+    next(run)
+    run.close()
+    found = list(start(resumed, criterion(), tmp_path / "run", schedule=schedule))
+    assert outcome(resumed, found) == outcome(whole, history)
+
+
 def fourier():
     return RandomFourier.sample(RBF(1.0), 3, 8, torch.Generator().manual_seed(0))
 

@@ -1,6 +1,7 @@
 import copy
 import dataclasses
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -232,15 +233,16 @@ def test_cosine_warms_up_then_falls_and_is_never_zero():
 
 
 @pytest.mark.parametrize("maximize", [False, True])
-def test_adam_steps_as_that_of_torch(maximize):
-    """To the bit: also where a parameter has no gradient at first, or none for some steps."""
+@pytest.mark.parametrize("first", [1, 2])
+def test_adam_steps_as_that_of_torch(first, maximize):
+    """To the bit: also where a parameter has no gradient at first, or none for some steps, or not its group's dtype."""
     generator = torch.Generator().manual_seed(0)
     starts = [torch.randn(30, 4, generator=generator), torch.randn(7, generator=generator)]
     starts.append(torch.randn(3, generator=generator, dtype=torch.float64))
     found, expected = ([torch.nn.Parameter(start.clone()) for start in starts] for _ in range(2))
     ours, torchs = (
-        kind([{"params": ps[:2], "lr": 0.1}, {"params": ps[2:], "lr": 0.2, "eps": 1e-3}], maximize=maximize, fused=True)
-        for kind, ps in ((_Adam, found), (torch.optim.Adam, expected))
+        make([{"params": ps[:first], "lr": 0.1}, {"params": ps[first:], "lr": 0.2, "eps": 1e-3}], maximize=maximize)
+        for make, ps in ((_Adam, found), (partial(torch.optim.Adam, fused=True), expected))
     )
     for step, has in enumerate([(1, 1, 0), (1, 0, 0), (1, 1, 1), (0, 1, 1), (0, 0, 0), (1, 1, 1)]):
         for group in (*ours.param_groups, *torchs.param_groups):
