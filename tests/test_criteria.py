@@ -181,6 +181,20 @@ CASES = [
 ]
 
 
+@pytest.mark.parametrize("by_backward", [False, True])
+def test_the_gradient_by_the_gram_has_its_precision(by_backward):
+    basis, targets, gram, _ = problem(200, 5, 3, with_gram=True)
+    basis = basis.half()
+    targets, gram = 0.02 * targets.float(), gram.float().requires_grad_()
+    exact = gram.detach().double().requires_grad_()
+    di(basis.double(), targets.double(), exact, rho=1e-4).backward()
+    if by_backward:
+        DI(1e-4).backward(basis.requires_grad_(), targets, gram)
+    else:
+        di(basis, targets, gram, rho=1e-4).backward()
+    assert (gram.grad - exact.grad).norm() < 1e-2 * exact.grad.norm()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("n", "weighted", "with_gram"), CASES)
 def test_it_lies_between_zero_and_the_energy_and_falls_with_rho(n, weighted, with_gram, dtype):

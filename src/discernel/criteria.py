@@ -91,15 +91,16 @@ class _Envelope(ClosedForm):
         basis, targets, gram, sample_weight, weights, residual = ctx.saved_tensors
         by_basis = by_targets = by_gram = by_weight = None
         root = None if sample_weight is None else sample_weight.double().sqrt()[:, None]
-        w = weights.to(basis.dtype)
         if ctx.needs_input_grad[0]:
+            w = weights.to(basis.dtype)
             weighted = residual if root is None else root * residual
             by_basis = outer_product(weighted.to(basis.dtype), w.T * (2 * scale))
         if ctx.needs_input_grad[1]:
             fit = ctx.about[0] - residual
             by_targets = (2 * scale * (fit if root is None else root * fit)).to(targets.dtype)
         if ctx.needs_input_grad[2]:
-            by_gram = outer_product(w * (-ctx.rho * scale), w.T).to(gram.dtype)
+            w = weights.to(gram.dtype)
+            by_gram = outer_product(w * (-ctx.rho * scale), w.T)
         if ctx.needs_input_grad[3]:  # ‖ȳᵢ‖² − ‖rᵢ‖²: a row counts for what it has explained
             _, basis_mean, target_mean, _ = ctx.about
             y, fit = targets.double() - target_mean, (basis.double() - basis_mean) @ weights
@@ -206,7 +207,7 @@ class DI(Criterion):
         if not as_written(self, DI):
             return super().backward(basis, targets, gram, sample_weight)
         value, pull_back = self._at_optimum(basis, targets, gram, sample_weight, graph=False)
-        pull_back(1.0)
+        pull_back(1.0)  # no tensor has to be made for it
         return value.detach()
 
     def _at_optimum(self, basis, targets, gram, sample_weight, graph=True):

@@ -18,7 +18,7 @@ from discernel.resources import chunk_rows, empty, in_parts
 
 _LOG2E = math.log2(math.e)  # exp is exp2 of as many times more, which takes a quarter of the time
 _ENOUGH = 16.0  # squared norms, in the metric of a kernel, up to which it does exp no harm that they cancel
-_WIDE = 64.0  # and up to which sums over rows may be multiplied out
+_WIDE = 64.0  # squared norms, in the same metric, up to which sums over rows may be multiplied out
 
 
 def squared_distances(x: Tensor, z: Tensor) -> Tensor:
@@ -125,7 +125,7 @@ class _Points(NamedTuple):
     origin: Tensor | None
     unit: float  # u
     squares: Tensor  # ‖zⱼ‖², J
-    largest: float  # of them
+    largest: float  # max ‖zⱼ‖²
     bias: Tensor  # −u‖zⱼ‖²
     turned: Tensor  # 2uzᵀ, d×J
 
@@ -163,7 +163,7 @@ def _negated_distances(x: Tensor, z: _Points, out: Tensor, enough: float = 0.0) 
 def _cancelled(x: Tensor, z: _Points, found: Tensor, x2: Tensor, largest: float) -> None:
     """Put the distances right that are so small that they have cancelled."""
     rounding = -(2**17) * torch.finfo(x.dtype).eps * z.unit
-    # Also where squares overflow (∞ > ∞ is false). A row is looked at only if its nearest point may have cancelled.
+    # Also where squares overflow (−∞ < −∞ is false). A row is looked at only if its nearest point may have cancelled.
     if not len(x) or found.amax().item() < rounding * largest:
         return
     near = (found.amax(1) < rounding * (x2[:, 0] + z.largest)).logical_not_().nonzero()[:, 0]
