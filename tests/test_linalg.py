@@ -1,5 +1,6 @@
 import logging
 import math
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from discernel.linalg import (
     unwhitened,
     whitened,
 )
+from discernel.resources import threads_for
 
 
 def random(*shape, seed=0, dtype=torch.float64):
@@ -79,18 +81,24 @@ LAYOUTS = {
     "part of the rows": lambda a: torch.cat([a, a], 1)[:, : a.shape[1]],
     "part of the columns": lambda a: torch.cat([a, a]).T.contiguous().T[: len(a)],
     "every second row": lambda a: a.repeat_interleave(2, 0)[::2],
+    "every second column": lambda a: a.repeat_interleave(2, 1)[:, ::2],
 }
 
 
-SHAPES = (3, 4, 5), (130, 70, 50), (130, 210, 170)  # by torch, by numpy on one thread, by oneDNN if it is float32
+SHAPES = (3, 4, 5), (130, 70, 50), (130, 210, 170)  # tiny, not so, large
 
 
-@pytest.mark.parametrize("wide", [False, True])
+@pytest.fixture(params=["torch", "numpy", "oneDNN"])
+def library(request, monkeypatch):
+    """Whose products are taken, of matrices that are large enough."""
+    monkeypatch.setattr("discernel.linalg._has_wide_products", lambda: request.param == "oneDNN")
+    with threads_for(1) if request.param == "numpy" else nullcontext():
+        yield request.param
+
+
 @pytest.mark.parametrize("left", LAYOUTS)
 @pytest.mark.parametrize("right", LAYOUTS)
-def test_a_product_is_the_product_whatever_the_layout_and_the_library(left, right, wide, monkeypatch):
-    if not wide:
-        monkeypatch.setattr("discernel.linalg._has_wide_products", lambda: False)
+def test_a_product_is_the_product_whatever_the_layout_and_the_library(left, right, library):
     a, b = LAYOUTS[left](random(130, 210, dtype=torch.float32)), LAYOUTS[right](random(210, 170, dtype=torch.float32))
     bias, out = random(170, dtype=torch.float32), torch.full((130, 340), torch.nan)[:, ::2]
     expected = a.double() @ b.double()
@@ -103,11 +111,14 @@ def test_a_product_is_the_product_whatever_the_layout_and_the_library(left, righ
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # by torch's jvp
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_product_has_derivatives(shape, dtype):
+def test_a_product_has_derivatives(shape, dtype, library):
     n, k, m = shape
     a, b = random(n, k, dtype=dtype), random(k, m, seed=1, dtype=dtype).requires_grad_()
     product(a, b).sum().backward()
     torch.testing.assert_close(b.grad, a.sum(0)[:, None].expand_as(b), rtol=1e-4, atol=1e-4)
+    bias = torch.zeros(m, dtype=dtype, requires_grad=True)
+    product(a, b.detach(), bias).sum().backward()
+    assert bias.grad.tolist() == [n] * m
     b, along = b.detach(), random(n, k, seed=2, dtype=dtype)
     _, found = torch.func.jvp(lambda a: product(a, b), (a,), (along,))
     torch.testing.assert_close(found, along @ b, rtol=1e-4, atol=1e-4)
@@ -119,7 +130,7 @@ def test_a_product_has_derivatives(shape, dtype):
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_product_by_other_libraries_is_a_tensor_like_others(shape, dtype, threads):
+def test_a_product_by_other_libraries_is_a_tensor_like_others(shape, dtype, library):
     n, k, m = shape
     a, b, bias = random(n, k, dtype=dtype), random(k, m, seed=1, dtype=dtype), random(m, seed=2, dtype=dtype)
     for found, expected in ((product(a, b), a @ b), (product(a, b, bias), a @ b + bias)):
@@ -128,6 +139,8 @@ def test_a_product_by_other_libraries_is_a_tensor_like_others(shape, dtype, thre
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
     with pytest.raises(RuntimeError, match="dtype"):
         product(a, b.half())
+    negated = torch._neg_view(a)  # which numpy does not know
+    torch.testing.assert_close(product(negated, b), -a @ b, rtol=1e-4, atol=1e-4)
     overflowing = torch.full_like(a, torch.finfo(dtype).max)
     assert product(overflowing, b.abs() + 1).isinf().all()  # and no warning
 

@@ -1,8 +1,10 @@
+from contextlib import ExitStack
+
 import pytest
 import torch
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
-from discernel.resources import CHUNK, chunk_rows, empty, kept, threads_for
+from discernel.resources import CHUNK, alone, by_one_thread, chunk_rows, empty, kept, one_thread, threads_for
 
 # Memory
 
@@ -64,7 +66,9 @@ def test_rows_are_worked_on_in_chunks_of_bounded_size():
 def test_little_work_is_for_one_thread(work, threads, two_threads):
     with threads_for(work):
         assert torch.get_num_threads() == threads
+        assert alone() == (threads == 1)
     assert torch.get_num_threads() == 2
+    assert not alone()
 
 
 def test_so_it_is_for_one_of_scipy(two_threads):
@@ -75,6 +79,21 @@ def test_so_it_is_for_one_of_scipy(two_threads):
         with threads_for(1):
             assert set(count()) == {1}
         assert set(count()) == {2}
+
+
+def test_of_two_that_ask_for_one_thread_at_once_the_first_puts_them_back(two_threads, monkeypatch):
+    """Though the other looked before they were set: what it would put back is a 1."""
+    blas = ThreadpoolController().select(user_api="blas")
+    with threadpool_limits(2, user_api="blas"), ExitStack() as stack:
+        first, second = one_thread(), one_thread()
+        first.__enter__()
+        with monkeypatch.context() as patched:
+            patched.setattr("discernel.resources._have_one_thread", lambda: False)
+            stack.enter_context(second)
+        first.__exit__(None, None, None)
+        assert by_one_thread(lambda: {library.num_threads for library in blas.lib_controllers}) == {1}
+        stack.close()
+        assert {library.num_threads for library in blas.lib_controllers} == {2}
 
 
 def test_the_threads_are_put_back_after_an_error(two_threads):

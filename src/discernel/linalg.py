@@ -18,14 +18,13 @@ from scipy.linalg import blas, lapack
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from discernel.resources import LARGE, by_one_thread, chunk_rows, empty, in_parts, single_threaded
+from discernel.resources import LARGE, alone, by_one_thread, chunk_rows, empty, in_parts, single_threaded
 
 _BLOCK = 128  # columns
 _TILE = 512  # rows
 _SHIFT = 3e-6  # of a unit diagonal: what rounding does to float32 sums of products
 _OVERSAMPLED, _POWER = 10, 2  # columns beyond the rank, and power iterations, of a random projection
-_FEW = 2**22  # multiplications which oneDNN is not much quicker at
-_LITTLE = 2**18  # and which no library is
+_TINY, _LARGE = 2**18, 2**22  # multiplications from which numpy's products, and oneDNN's, are quicker than torch's
 _SYRK = {dtype: blas.get_blas_funcs("syrk", dtype=str(dtype)[6:]) for dtype in (torch.float32, torch.float64)}
 _POSV = lapack.get_lapack_funcs("posv", dtype="float64")
 _SYGST = lapack.get_lapack_funcs("sygst", dtype="float64")
@@ -47,16 +46,17 @@ class Solution(NamedTuple):
 
 
 def product(a: Tensor, b: Tensor, bias: Tensor | None = None, out: Tensor | None = None) -> Tensor:
-    """Return ab, plus `bias` in every row; large float32 ones by oneDNN where the processor has AVX-512.
+    """Return ab, plus `bias` in every row, by the library that is the quickest.
 
-    torch's own are MKL's, which leaves half of such a processor unused if it is not Intel's. For the same reason
-    smaller ones are by numpy's BLAS where one thread is used.
+    That is oneDNN for large float32 products where the processor has AVX-512, and numpy's BLAS for others that are not
+    tiny, in a step that one thread does. torch's own are MKL's, which leaves half of such a processor unused if it is
+    not Intel's.
     """
     work = a.numel() * b.shape[1]
-    if work >= _LITTLE and a.dtype == b.dtype and not _recorded(a, b):
-        if work >= _FEW and _wide(a):
+    if work >= _TINY and a.dtype == b.dtype and not _recorded(a, b, bias):
+        if work >= _LARGE and _wide(a):
             return _wide_product(a, b, bias, out)
-        if out is None and a.dtype in _SYRK and single_threaded(a):
+        if alone() and out is None and a.dtype in _SYRK and a.device.type == "cpu" and _in_line(a) and _in_line(b):
             found = _numpy_product(a, b)
             return found if bias is None else found.add_(bias)
     return torch.mm(a, b, out=out) if bias is None else torch.addmm(bias, a, b, out=out)
@@ -65,14 +65,19 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None = None, out: Tensor | None
 def _wide_product(a: Tensor, b: Tensor, bias: Tensor | None, out: Tensor | None) -> Tensor:
     if not a.is_contiguous() and len(a) > b.shape[1] and bias is None and out is None:
         return product(b.T, a.T).T  # of the left one a copy is made: of the smaller one rather
-    b = b if b.is_contiguous() or b.T.is_contiguous() else b.contiguous()  # other layouts take a thousand times longer
+    b = b if _in_line(b) else b.contiguous()  # other layouts take a thousand times longer
     found = torch.ops.mkldnn._linear_pointwise(a, b.T, bias, "none", [], "")
     return found if out is None else out.copy_(found)
 
 
 def _numpy_product(a: Tensor, b: Tensor) -> Tensor:
     with np.errstate(all="ignore"):  # what overflows is noticed later
-        return torch.from_numpy(by_one_thread(np.matmul, a.detach().numpy(), b.detach().numpy()))
+        return torch.from_numpy(by_one_thread(np.matmul, a.numpy(force=True), b.numpy(force=True)))
+
+
+def _in_line(a: Tensor) -> bool:
+    """Return whether the rows, or the columns, follow each other in memory."""
+    return a.is_contiguous() or a.T.is_contiguous()
 
 
 def outer_product(a: Tensor, b: Tensor) -> Tensor:
@@ -83,11 +88,11 @@ def outer_product(a: Tensor, b: Tensor) -> Tensor:
     return torch.mm(a, b, out=empty(shape, a))
 
 
-def _recorded(*tensors: Tensor) -> bool:
+def _recorded(*tensors: Tensor | None) -> bool:
     """Return whether what is done is to be differentiated, in whichever way, compiled or exported."""
     traced = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
     traced = traced or forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active()
-    return traced or (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors))
+    return traced or (torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors))
 
 
 def _wide(a: Tensor) -> bool:

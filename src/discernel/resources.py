@@ -21,6 +21,8 @@ _ALIGNED = 64  # bytes
 _SEEN = 2**23  # bytes, more than the products of a step that are in the cache
 
 _thread = threading.local()
+_limiting = threading.Lock()
+_limited = False  # whether a Python thread is to put back the threads of numpy's and scipy's BLAS
 
 
 @contextmanager
@@ -29,18 +31,25 @@ def threads_for(work: float) -> Iterator[None]:
 
     On a busy machine it costs forty times more. The setting is put back at the end.
     """
-    before = torch.get_num_threads()
+    before, outside = torch.get_num_threads(), alone()
     if before > 1 and work >= _ONE_THREAD:
         yield
         return
     if before > 1:  # a Python thread that begins while another is in here finds the 1 of that
         torch.set_num_threads(1)
+    _thread.alone = True
     try:
         with one_thread():
             yield
     finally:
+        _thread.alone = outside
         if before > 1:
             torch.set_num_threads(before)
+
+
+def alone() -> bool:
+    """Return whether `threads_for` has this Python thread, and numpy's and scipy's BLAS, use one thread."""
+    return getattr(_thread, "alone", False)
 
 
 def single_threaded(a: Tensor) -> bool:
@@ -50,16 +59,26 @@ def single_threaded(a: Tensor) -> bool:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Have numpy's and scipy's BLAS, which have threads of their own, use one."""
-    if _have_one_thread():
+    """Have numpy's and scipy's BLAS, which have threads of their own, use one.
+
+    The first Python thread that asks for it sets them, and puts them back: of two at once, one would put back a 1.
+    """
+    global _limited
+    with _limiting:
+        first = not (_limited or _have_one_thread())
+        limit = _libraries().limit(limits=1).__enter__() if first else None
+        _limited = _limited or first
+    try:
         yield
-        return
-    with _libraries().limit(limits=1):
-        yield
+    finally:
+        if limit is not None:
+            with _limiting:
+                limit.__exit__(None, None, None)
+                _limited = False
 
 
 def by_one_thread(call: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """Return what a function of numpy or scipy returns that is to use one thread."""
+    """Call a function of numpy or scipy with its BLAS on one thread."""
     if _have_one_thread():
         return call(*args, **options)
     with one_thread():
