@@ -28,11 +28,12 @@ from discernel import (
     Trainer,
     moments_over,
 )
+from discernel.adam import Adam
 from discernel.checkpoint import FileError
 from discernel.data import Shard
 from discernel.linalg import unchanged
 from discernel.resources import threads_for
-from discernel.run import _Adam, _centre, cosine
+from discernel.run import _centre, cosine
 from tests.ranks import together
 
 N, J, GAMMA = 300, 12, 0.05
@@ -242,7 +243,7 @@ def test_adam_steps_as_that_of_torch(first, maximize):
     found, expected = ([torch.nn.Parameter(start.clone()) for start in starts] for _ in range(2))
     ours, torchs = (
         make([{"params": ps[:first], "lr": 0.1}, {"params": ps[first:], "lr": 0.2, "eps": 1e-3}], maximize=maximize)
-        for make, ps in ((_Adam, found), (partial(torch.optim.Adam, fused=True), expected))
+        for make, ps in ((Adam, found), (partial(torch.optim.Adam, fused=True), expected))
     )
     for step, has in enumerate([(1, 1, 0), (1, 0, 0), (1, 1, 1), (0, 1, 1), (0, 0, 0), (1, 1, 1)]):
         for group in (*ours.param_groups, *torchs.param_groups):

@@ -18,6 +18,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from discernel import checkpoint as files
 from discernel import checks
+from discernel.adam import Adam
 from discernel.criteria import Criterion
 from discernel.data import Batch, Source
 from discernel.distributed import sharded
@@ -93,7 +94,7 @@ class Run:
         self.centre: Tensor | None = None  # of the data, by the first mini-batch
         self.gradients: dict[int, Tensor] = {}  # of the step before, by the number of the parameter
         self.memory: Memory = {}
-        self.optimizer = _Adam(self._groups(), maximize=criterion.higher_is_better)
+        self.optimizer = Adam(self._groups(), maximize=criterion.higher_is_better)
         self.parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         self.plateau = self._plateau()
         self.order = self.generator.get_state()  # from which the present epoch draws its mini-batches
@@ -368,43 +369,6 @@ class Run:
         except Exception as error:  # whatever is wrong, it is wrong with the file
             self._restore(*before)
             raise files.FileError(f"{self.path} is damaged: {error!r}") from error
-
-
-class _Adam(torch.optim.Adam):
-    """torch's fused Adam, whose steps do not look for hooks, graphs and missing states: 7% of a small one's time."""
-
-    def __init__(self, groups: list[dict], maximize: bool):
-        super().__init__(groups, maximize=maximize, fused=True)
-        self.alike = all(len({(p.dtype, p.device) for p in group["params"]}) == 1 for group in self.param_groups)
-
-    @torch.no_grad()
-    def advance(self) -> None:
-        """Change the parameters as `step` does."""
-        groups = [(group, [p for p in group["params"] if p.grad is not None]) for group in self.param_groups]
-        if not self.alike or not all(p in self.state for _, parameters in groups for p in parameters):
-            self.step()  # and make the state
-            return
-        for group, parameters in groups:
-            if not parameters:
-                continue
-            states = [self.state[p] for p in parameters]
-            first, second, steps = ([state[key] for state in states] for key in ("exp_avg", "exp_avg_sq", "step"))
-            torch._foreach_add_(steps, 1)
-            torch._fused_adam_(
-                parameters,
-                [p.grad for p in parameters],
-                first,
-                second,
-                [],
-                steps,
-                lr=group["lr"],
-                beta1=group["betas"][0],
-                beta2=group["betas"][1],
-                weight_decay=group["weight_decay"],
-                eps=group["eps"],
-                amsgrad=False,
-                maximize=group["maximize"],
-            )
 
 
 def _like(tensor: Tensor, array: Tensor, what: str) -> Tensor:
